@@ -1,0 +1,16 @@
+"""${message}"""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = ${repr(up_revision)}
+down_revision = ${repr(down_revision)}
+
+
+def upgrade() -> None:
+    op.execute("""${upgrades if upgrades else ""}""")
+
+
+def downgrade() -> None:
+    op.execute("""${downgrades if downgrades else ""}""")

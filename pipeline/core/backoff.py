@@ -1,0 +1,24 @@
+"""When may a job run again?
+
+Delays double from `base` to `cap`, and a random part of them is waited ("full jitter"), so that jobs which failed
+together do not come back together. The randomness is drawn from the job's id and attempt, so a test can predict it.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from uuid import UUID
+
+
+def ceiling(attempt: int, base: timedelta, cap: timedelta) -> timedelta:
+    """The longest delay after that many executions: base, 2 base, 4 base ... cap."""
+    doublings = min(attempt - 1, 40)  # beyond that every base has met every cap
+    return min(cap, base * 2**doublings)
+
+
+def delay(job_id: UUID, attempt: int, base: timedelta, cap: timedelta) -> timedelta:
+    """How long the job waits after its attempt-th execution: between half a second and the ceiling."""
+    longest = ceiling(attempt, base, cap)
+    drawn = longest * random.Random(f"{job_id}:{attempt}").random()
+    return max(drawn, min(longest, timedelta(seconds=0.5)))

@@ -1,0 +1,173 @@
+"""What may be configured, under which name, and where did a value come from?
+
+Everything is read once from the environment, under the names that operators know. Where two names mean the same
+thing, the first one listed wins. A bad value stops the start with one sentence that names it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from pipeline.core.errors import SettingInvalid
+
+
+def _named(*names: str, default: Any, why: str, **limits: Any) -> Any:
+    return Field(default=default, description=why, validation_alias=AliasChoices(*names), **limits)
+
+
+class Settings(BaseSettings):
+    """Every setting, its default and its limits."""
+
+    model_config = SettingsConfigDict(extra="ignore", frozen=True, env_ignore_empty=True)
+
+    # -- where things are
+    database_url: str = _named("DATABASE_URL", default="", why="Postgres, the only truth")
+    broker_url: str = _named("BROKER_URL", "REDIS_URL", default="", why="where hints travel: redis:// or amqp://")
+    scratch_dir: Path = _named(
+        "SCRATCH_DIR", default=Path(tempfile.gettempdir()) / "ironclip", why="working files, a folder per job and lease"
+    )
+    output_dir: Path = _named("OUTPUT_DIR", default=Path("output"), why="folder of the file target named 'local'")
+    targets_file: Path | None = _named("TARGETS_FILE", default=None, why="TOML file with further targets")
+    ffmpeg: str = _named("FFMPEG", default="", why="path of ffmpeg; empty: the one from the wheel, then PATH")
+
+    # -- leases
+    default_lease_sec: float = _named(
+        "DEFAULT_LEASE_SEC", "LEASE_TIMEOUT_SEC", "QUEUE_VISIBILITY_SEC", default=300, why="life of a lease", gt=0
+    )
+    heartbeat_sec: float = _named(
+        "HEARTBEAT_SEC", "HEARTBEAT_INTERVAL_SEC", default=15, why="a worker renews its leases this often", gt=0
+    )
+    pulse_sec: float = _named("PULSE_SEC", default=1.5, why="a running stage checks its fence this often", gt=0, le=2)
+    worker_offline_sec: float = _named("WORKER_OFFLINE_SEC", default=90, why="silence after which a worker is dead", gt=0)
+    reaper_interval_sec: float = _named(
+        "REAPER_INTERVAL_SEC", "STALE_JOB_CHECK_INTERVAL", default=60, why="the reaper runs this often", gt=0
+    )
+    shutdown_grace_sec: float = _named(
+        "SHUTDOWN_GRACE_SEC", default=20, why="how long a stopping worker lets its stages finish", ge=0
+    )
+
+    # -- attempts
+    job_max_attempts: int = _named(
+        "JOB_MAX_ATTEMPTS", "QUEUE_MAX_ATTEMPTS", "MAX_RETRY_ATTEMPTS", default=3, why="runs of a stage; the row wins", ge=1
+    )
+    backoff_base_ms: int = _named(
+        "JOB_RETRY_BACKOFF_MS_BASE", "QUEUE_RETRY_BACKOFF_MS_BASE", default=60_000, why="first retry delay", ge=0
+    )
+    backoff_max_ms: int = _named(
+        "JOB_RETRY_BACKOFF_MS_MAX", "QUEUE_RETRY_BACKOFF_MS_MAX", default=1_800_000, why="longest retry delay", ge=0
+    )
+    max_wait_sec: float = _named("MAX_WAIT_SEC", default=86_400, why="longest wait for a service that is down", gt=0)
+    clip_sla_factor: float = _named("CLIP_SLA_FACTOR", default=6, why="deadline of clip: expected duration x this", gt=0)
+    asr_sla_factor: float = _named("ASR_SLA_FACTOR", default=12, why="deadline of asr: expected duration x this", gt=0)
+    burnin_sla_factor: float = _named("BURNIN_SLA_FACTOR", default=8, why="deadline of burn-in: duration x this", gt=0)
+
+    # -- dispatch
+    sweep_interval_sec: float = _named("SWEEP_INTERVAL_SEC", default=5, why="due rows are published this often", gt=0)
+    republish_sec: float = _named(
+        "REPUBLISH_SEC", default=60, why="a published row that nobody claimed is published again after this", gt=0
+    )
+    sweep_batch: int = _named("SWEEP_BATCH", default=500, why="rows published by one sweep at most", ge=1)
+    max_concurrency: int | None = _named("MAX_CONCURRENCY", default=None, why="worker slots; empty: one per core", ge=1)
+
+    # -- sources
+    source_max_bytes: int = _named("SOURCE_MAX_BYTES", default=20 * 1024**3, why="largest source that is fetched", gt=0)
+    source_timeout_sec: float = _named("SOURCE_TIMEOUT_SEC", default=3600, why="longest download of a source", gt=0)
+    source_roots: str = _named(
+        "SOURCE_ROOTS", default="", why="folders that local sources may come from, ':' between them; empty: any"
+    )
+    source_allow_hosts: str = _named(
+        "SOURCE_ALLOW_HOSTS", default="", why="private hosts or networks that may be fetched from, ',' between them"
+    )
+
+    # -- captions
+    asr_engine: str = _named("ASR_ENGINE", default="whisper", why="engine that makes captions")
+    asr_model: str = _named("ASR_MODEL", default="", why="folder or name of a Whisper model; empty: the embedded tiny.en")
+    asr_threads: int = _named("ASR_THREADS", default=0, why="threads of one transcription; 0: the engine decides", ge=0)
+
+    log_level: str = _named("LOG_LEVEL", default="INFO", why="DEBUG, INFO, WARNING or ERROR")
+
+    @field_validator("log_level")
+    @classmethod
+    def _known_level(cls, value: str) -> str:
+        if value.upper() not in {"DEBUG", "INFO", "WARNING", "ERROR"}:
+            raise ValueError("must be DEBUG, INFO, WARNING or ERROR")
+        return value.upper()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (env_settings,)
+
+    def need(self, *names: str) -> None:
+        """Refuse to go on while one of these settings is empty."""
+        missing = [env_names(n)[0] for n in names if not getattr(self, n)]
+        if missing:
+            verb = "are" if len(missing) > 1 else "is"
+            raise SettingInvalid(f"{' and '.join(missing)} {verb} not set; `ironclip config` lists every setting.")
+
+
+def env_names(field: str) -> list[str]:
+    """The environment names of a setting, the one that wins first."""
+    alias = Settings.model_fields[field].validation_alias
+    assert isinstance(alias, AliasChoices)
+    return [str(name) for name in alias.choices]
+
+
+@cache
+def current() -> Settings:
+    """The settings of this process, read from the environment at the first call."""
+    try:
+        return Settings()
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        name = str(first["loc"][0]).upper()
+        raise SettingInvalid(f"{name} cannot be used: {first['msg'].removeprefix('Value error, ').rstrip('.')}.") from None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One setting as `ironclip config` prints it."""
+
+    name: str
+    value: str
+    origin: str
+    why: str
+
+
+def describe() -> list[Shown]:
+    """Every setting with its value (secrets hidden) and the environment name that it came from."""
+    now = current()
+    rows = []
+    for field, info in Settings.model_fields.items():
+        names = env_names(field)
+        origin = next((n for n in names if os.environ.get(n)), None)
+        value = getattr(now, field)
+        shown = without_secret(str(value)) if value not in (None, "") else ""
+        rows.append(Shown(names[0], shown, f"environment ({origin})" if origin else "default", info.description or ""))
+    return rows
+
+
+def without_secret(url: str) -> str:
+    """The URL with its password and query replaced, so that it can be shown."""
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    user = parts.username or ""
+    netloc = f"{user}:***@{host}" if parts.password else parts.netloc
+    return urlunsplit(parts._replace(netloc=netloc, query="***" if parts.query else ""))

@@ -1,0 +1,1 @@
+"""All SQL, and the only importer of SQLAlchemy."""

@@ -1,0 +1,117 @@
+"""How do we reach Postgres?
+
+One `Database` per process, made at first use and never inherited through a fork. A single statement is its own
+transaction (`run`); several go through `transaction`. Connections that broke are replaced, for a few seconds, before
+anybody hears of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import psycopg2.extensions
+import psycopg2.extras
+from sqlalchemy import Connection, CursorResult, Engine, TextClause, create_engine
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
+
+from pipeline import settings
+from pipeline.core.errors import DatabaseUnavailable
+
+psycopg2.extras.register_uuid()
+
+CONNECT = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+    # Nothing we run is slow: who waits longer than this waits for somebody who holds a lock for no good reason.
+    "options": "-c statement_timeout=30s -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s",
+}
+PATIENCE_S = 5.0
+
+T = TypeVar("T")
+
+
+def is_outage(exc: BaseException) -> bool:
+    """Whether the database was away, as opposed to having said no."""
+    if not isinstance(exc, OperationalError | InterfaceError):
+        return False
+    return exc.connection_invalidated or not getattr(exc.orig, "pgcode", None)
+
+
+class Database:
+    """A pool of connections to one Postgres."""
+
+    def __init__(self, url: str, *, pool_size: int = 4, patience_s: float = PATIENCE_S) -> None:
+        self.engine: Engine = create_engine(
+            url, connect_args=CONNECT, pool_size=pool_size, max_overflow=8, pool_timeout=10, json_serializer=dumps
+        )
+        self._each = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._patience_s = patience_s
+
+    def run(self, statement: TextClause, /, **params: Any) -> list[Any]:
+        """The rows of one statement that commits by itself. Retried when the connection broke, so it must be harmless twice."""
+
+        def once() -> list[Any]:
+            with self._each.connect() as conn:
+                return fetch(conn.execute(statement, params))
+
+        return self._patiently(once)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Several statements, all or none."""
+        try:
+            with self.engine.begin() as conn:
+                yield conn
+        except DBAPIError as exc:
+            if is_outage(exc):
+                raise DatabaseUnavailable("Postgres cannot be reached.") from exc
+            raise
+
+    def dispose(self) -> None:
+        self.engine.dispose()
+
+    def _patiently(self, action: Callable[[], T]) -> T:
+        try:
+            for attempt in Retrying(
+                retry=retry_if_exception(is_outage),
+                stop=stop_after_delay(self._patience_s),
+                wait=wait_exponential_jitter(initial=0.05, max=1.0),
+                reraise=True,
+            ):
+                with attempt:
+                    return action()
+        except DBAPIError as exc:
+            if is_outage(exc):
+                raise DatabaseUnavailable("Postgres cannot be reached.") from exc
+            raise
+        raise AssertionError("unreachable")
+
+
+def fetch(result: CursorResult[Any]) -> list[Any]:
+    """The rows, or none where the statement returns none."""
+    return list(result.fetchall()) if result.returns_rows else []
+
+
+def dumps(value: Any) -> str:
+    return json.dumps(value, default=str, separators=(",", ":"))
+
+
+@lru_cache(maxsize=1)
+def _of_process(_pid: int) -> Database:
+    now = settings.current()
+    now.need("database_url")
+    return Database(now.database_url)
+
+
+def database() -> Database:
+    """This process's database; a forked child gets one of its own."""
+    return _of_process(os.getpid())

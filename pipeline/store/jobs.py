@@ -1,0 +1,271 @@
+"""Who writes a job's state? This file, and nobody else.
+
+`apply` is the one door: the pure `transition` decides on a snapshot, and one statement carries it out: the row by
+compare-and-set (version and fence), its events, the attempt that began or ended, and the ledger. Whoever loses the
+race reads again and decides again. Beside it stand the few writes that are no moves: a row is born, a lease is
+renewed, a pulse of progress, a message published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, TextClause, text
+
+from pipeline.core.errors import NoSuchJob
+from pipeline.core.job import Job
+from pipeline.core.machine import transition
+from pipeline.core.moves import Claim, Event, Expire, Move, Refusal, Settlement, Transition
+from pipeline.store import credits
+from pipeline.store.engine import Database, dumps, fetch
+from pipeline.store.rows import assignments, job_of, listed
+
+RACES = 20  # who loses that often meets a bug, not bad luck
+
+
+class Table(StrEnum):
+    """Where a leased row stands; the same code moves both."""
+
+    JOBS = "jobs"
+    ASR_JOBS = "asr_jobs"
+
+
+# -- the one door ----------------------------------------------------------------------------------------------------
+
+
+def apply(
+    db: Database, job_id: UUID, *moves: Move, snapshot: Job | None = None, table: Table = Table.JOBS
+) -> Job | Refusal:
+    """Play the moves in one commit: the job as it is afterwards, or why nothing happened.
+
+    A holder may pass the snapshot that its claim returned: while nobody interfered, that saves reading the row.
+    """
+    for _ in range(RACES):
+        if snapshot is not None and snapshot.processing_started_at is not None:
+            job, now, snapshot = snapshot, snapshot.processing_started_at, None
+        else:
+            job, now = read(db, job_id, table)
+        if isinstance(moves[0], Claim) and job.fence == moves[0].fence:
+            return job  # our claim was written, only its answer was lost with the connection
+        change = decide(job, moves, now)
+        if isinstance(change, Refusal):
+            return change
+        statement, params = _write(job, change, now, table)
+        written = db.run(statement, **params)
+        if written:
+            return job_of(written[0]._mapping)
+    raise RuntimeError(f"{RACES} lost races in a row for one job")
+
+
+def decide(job: Job, moves: Sequence[Move], now: datetime) -> Transition | Refusal:
+    """What the moves together make of the job."""
+    events: tuple[Event, ...] = ()
+    settlement: Settlement | None = None
+    for move in moves:
+        step = transition(job, move, now)
+        if isinstance(step, Refusal):
+            return step
+        job, events, settlement = step.job, (*events, *step.events), step.settlement or settlement
+    return Transition(job, events, settlement)
+
+
+def _write(before: Job, change: Transition, now: datetime, table: Table) -> tuple[TextClause, dict[str, Any]]:
+    """The statement that turns the row into what was decided, if it is still the row that we decided on."""
+    after = change.job
+    clauses, params = assignments(before, after, now)
+    ends = before.lease is not None and before.fence != after.fence
+    begins = after.lease is not None and before.fence != after.fence
+    params |= {
+        "id": before.id,
+        "seen_version": before.version,
+        "seen_fence": before.fence,
+        "told_stage": before.stage,
+        "told_attempt": max(before.attempt_count, after.attempt_count),
+        "events": dumps([{"type": e.type, "data": e.data} for e in change.events]),
+        "ended_by": change.events[0].type if ends else None,
+    }
+    settles = change.settlement if table is Table.JOBS else None
+    return _write_sql(tuple(clauses), table, ends, begins, settles), params
+
+
+@lru_cache(maxsize=256)
+def _write_sql(
+    clauses: tuple[str, ...], table: Table, ends: bool, begins: bool, settlement: Settlement | None
+) -> TextClause:
+    parts = [
+        # The compare-and-set: version says that nobody moved it, the fence that it is still the same holder's.
+        f"""moved AS (
+            UPDATE {table} SET {", ".join((*clauses, "version = version + 1", "updated_at = clock_timestamp()"))}
+             WHERE id = :id AND version = :seen_version AND fence IS NOT DISTINCT FROM CAST(:seen_fence AS uuid)
+            RETURNING *)""",
+        f"""told AS (
+            INSERT INTO job_events (job_id, "table", type, stage, attempt, data)
+            SELECT moved.id, '{table}', e.item->>'type', :told_stage, :told_attempt,
+                   (e.item->'data') || jsonb_build_object('table', '{table}')
+              FROM moved, jsonb_array_elements(CAST(:events AS jsonb)) WITH ORDINALITY AS e (item, n)
+             ORDER BY e.n)""",
+    ]
+    if ends:
+        parts.append("""ended AS (
+            UPDATE job_attempts SET ended_at = clock_timestamp(), ended_by = :ended_by
+              FROM moved WHERE job_attempts.fence = CAST(:seen_fence AS uuid))""")
+    if begins:
+        parts.append(f"""began AS (
+            INSERT INTO job_attempts (fence, job_id, "table", run, stage, attempt, worker, request_id)
+            SELECT fence, id, '{table}', run, stage, attempt_count, locked_by, request_id FROM moved)""")
+    if settlement is not None:
+        parts += credits.entries_for(settlement)
+    return text(f"WITH {', '.join(parts)} SELECT {listed('moved')} FROM moved")  # noqa: S608 - names, no values
+
+
+@lru_cache(maxsize=8)
+def _select(table: Table, condition: str) -> TextClause:
+    return text(f"SELECT {listed('j')}, clock_timestamp() AS now FROM {table} j WHERE {condition}")  # noqa: S608
+
+
+def read(db: Database, job_id: UUID, table: Table = Table.JOBS) -> tuple[Job, datetime]:
+    """The job and Postgres's time at which it was so."""
+    rows = db.run(_select(table, "j.id = :id"), id=job_id)
+    if not rows:
+        raise NoSuchJob(f"There is no job {job_id}.")
+    return job_of(rows[0]._mapping), rows[0].now
+
+
+# -- a row is born ---------------------------------------------------------------------------------------------------
+
+ENQUEUE = text(f"""
+    WITH born AS (
+        INSERT INTO jobs (id, account_id, idempotency_key, request_hash, status, stage, plan, priority, request,
+                          max_attempts, expected_duration_ms, deadline_ms, published_at)
+        VALUES (:id, :account, :key, :hash, 'queued', :stage, CAST(:plan AS text[]), :priority,
+                CAST(:request AS jsonb), :max_attempts, :expected_duration_ms, :deadline_ms,
+                CASE WHEN :published THEN clock_timestamp() END)
+        ON CONFLICT DO NOTHING RETURNING *),
+    made AS (
+        INSERT INTO outputs (job_id, name, kind, clip, quality, critical, price)
+        SELECT born.id, o.name, o.kind, o.clip, o.quality, o.critical, o.price
+          FROM born, jsonb_to_recordset(CAST(:outputs AS jsonb))
+               AS o (name text, kind text, clip text, quality text, critical boolean, price bigint)
+        RETURNING *),
+    told AS (
+        INSERT INTO job_events (job_id, type, stage, attempt, data)
+        SELECT id, 'queued', stage, 0, jsonb_build_object('priority', priority, 'table', 'jobs') FROM born),
+    {", ".join(credits.HOLD_AT_BIRTH)}
+    SELECT {listed("born")} FROM born""")
+
+# The key belongs to one account: two customers may use the same one.
+TWIN = text(f"""
+    SELECT {listed("j")}, j.request_hash FROM jobs j
+     WHERE j.id = :id OR (j.idempotency_key = :key AND coalesce(j.account_id, '') = coalesce(:account, ''))
+     ORDER BY (j.id = :id) DESC LIMIT 1""")
+
+
+def insert(conn: Connection, **columns: Any) -> Job | None:
+    """Row, outputs, event and credit hold of a new job; None if its id or idempotency key is taken."""
+    rows = fetch(conn.execute(ENQUEUE, columns))
+    return job_of(rows[0]._mapping) if rows else None
+
+
+def twin(conn: Connection, job_id: UUID, key: str | None, account: str | None) -> tuple[Job, str]:
+    """The job that took the id or the key first, and the hash of what it asked for."""
+    row = fetch(conn.execute(TWIN, {"id": job_id, "key": key, "account": account}))[0]
+    return job_of(row._mapping), row.request_hash
+
+
+# -- what time finds -------------------------------------------------------------------------------------------------
+
+
+def expire_some(db: Database, table: Table, limit: int, grace: timedelta = timedelta(0)) -> list[Job]:
+    """Take away up to `limit` leases that have expired; the jobs as they are afterwards.
+
+    Rows that somebody else is just writing are left for the next time: a finisher is never waited for.
+    """
+    late = _select(
+        table,
+        "j.status = 'processing' AND j.lease_expires_at < clock_timestamp() - CAST(:grace AS interval)"
+        " ORDER BY j.id LIMIT :limit FOR UPDATE SKIP LOCKED",
+    )
+    moved = []
+    with db.transaction() as conn:
+        for row in fetch(conn.execute(late, {"limit": limit, "grace": grace})):
+            job = job_of(row._mapping)
+            change = decide(job, [Expire()], row.now)
+            if isinstance(change, Refusal):
+                continue
+            statement, params = _write(job, change, row.now, table)
+            moved += [job_of(r._mapping) for r in fetch(conn.execute(statement, params))]
+    return moved
+
+
+# A published row that nobody claimed for so long has lost its message. Whoever publishes a row marks it in the same
+# statement, and SKIP LOCKED keeps two sweeps off the same row.
+TAKE_DUE = text(f"""
+    WITH due AS (
+        SELECT id FROM jobs
+         WHERE status = 'queued'
+           AND (published_at IS NULL OR published_at < clock_timestamp() - CAST(:lost_after AS interval))
+           AND coalesce(next_earliest_run_at, '-infinity') <= clock_timestamp()
+           AND coalesce(skip_until, '-infinity') <= clock_timestamp()
+         ORDER BY recovery DESC, array_position(ARRAY['high', 'normal', 'low'], priority), created_at
+         LIMIT :limit FOR UPDATE SKIP LOCKED)
+    UPDATE jobs SET published_at = clock_timestamp() FROM due WHERE jobs.id = due.id
+    RETURNING {listed("jobs")}""")
+
+UNPUBLISH = text("UPDATE jobs SET published_at = NULL WHERE id = ANY (:ids) AND status = 'queued'")
+
+
+def take_due(db: Database, limit: int, lost_after: timedelta) -> list[Job]:
+    """The jobs that need a message now, marked as published."""
+    return [job_of(row._mapping) for row in db.run(TAKE_DUE, limit=limit, lost_after=lost_after)]
+
+
+def unpublish(db: Database, ids: Iterable[UUID]) -> None:
+    """The broker did not take their messages: sweep must try again."""
+    db.run(UNPUBLISH, ids=list(ids))
+
+
+# -- what a holder writes besides moves ------------------------------------------------------------------------------
+
+
+# Matching request_id means: only what the worker is really running. The deadline bounds every renewal.
+@lru_cache(maxsize=2)
+def _renew(table: Table) -> TextClause:
+    return text(f"""
+    WITH mine AS (
+        SELECT id FROM {table}
+         WHERE status = 'processing' AND locked_by = :holder AND request_id = ANY (:requests)
+         ORDER BY id FOR NO KEY UPDATE)
+    UPDATE {table} t
+       SET lease_expires_at = least(clock_timestamp() + CAST(:lease AS interval), t.deadline_at),
+           last_heartbeat_at = clock_timestamp()
+      FROM mine WHERE t.id = mine.id
+    RETURNING t.id""")  # noqa: S608 - names, no values
+
+
+def renew(db: Database, holder: str, requests: Sequence[str], lease: timedelta) -> set[UUID]:
+    """Push out the end of every lease that this worker is really running; the jobs that it still holds."""
+    kept: set[UUID] = set()
+    for table in Table:
+        kept |= {row.id for row in db.run(_renew(table), holder=holder, requests=list(requests), lease=lease)}
+    return kept
+
+
+# The fence alone decides: who is late but not yet reaped may go on.
+PULSE = text("""
+    UPDATE jobs
+       SET progress = coalesce(:percent, progress),
+           last_progress_update = CASE WHEN last_progress_value IS DISTINCT FROM :value
+                                       THEN clock_timestamp() ELSE last_progress_update END,
+           last_progress_value = coalesce(:value, last_progress_value)
+     WHERE id = :id AND fence = :fence AND status = 'processing'
+    RETURNING id""")
+
+
+def pulse(db: Database, job_id: UUID, fence: UUID, percent: float | None, value: float | None) -> bool:
+    """Write progress; False if the lease is lost."""
+    return bool(db.run(PULSE, id=job_id, fence=fence, percent=percent, value=value))

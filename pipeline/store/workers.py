@@ -1,0 +1,72 @@
+"""Who works here? One row per worker process tree and start; a name is not an identity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import text
+
+from pipeline.store.engine import Database
+
+REGISTER = text("""
+    INSERT INTO workers (id, name, hostname, status, queues, slots, boot_id, pid, pid_started_at, last_heartbeat)
+    VALUES (:id, :name, :hostname, 'idle', CAST(:queues AS text[]), :slots, :boot_id, :pid, :pid_started_at,
+            clock_timestamp())
+    ON CONFLICT (id) DO UPDATE SET status = 'idle', last_heartbeat = clock_timestamp(), stopped_at = NULL""")
+
+# A disabled worker stays disabled; an offline one that beats is back.
+BEAT = text("""
+    UPDATE workers SET last_heartbeat = clock_timestamp(), stopped_at = NULL,
+           status = CASE WHEN status = 'disabled' THEN status WHEN :busy THEN 'busy' ELSE 'idle' END
+     WHERE id = :id RETURNING status""")
+
+GOODBYE = text("""
+    UPDATE workers SET status = 'offline', stopped_at = clock_timestamp(), current_job_id = NULL WHERE id = :id""")
+
+LIST = text("""
+    SELECT id, name, hostname, status, queues, slots, registered_at, last_heartbeat, stopped_at,
+           extract(epoch FROM clock_timestamp() - last_heartbeat)::float AS silent_s
+      FROM workers ORDER BY last_heartbeat DESC NULLS LAST LIMIT :limit""")
+
+
+def register(
+    db: Database,
+    worker: UUID,
+    *,
+    name: str,
+    hostname: str,
+    queues: Sequence[str],
+    slots: int,
+    boot_id: str | None,
+    pid: int,
+    pid_started_at: float | None,
+) -> None:
+    """A new incarnation is here."""
+    db.run(
+        REGISTER,
+        id=worker,
+        name=name,
+        hostname=hostname,
+        queues=list(queues),
+        slots=slots,
+        boot_id=boot_id,
+        pid=pid,
+        pid_started_at=pid_started_at,
+    )
+
+
+def beat(db: Database, worker: UUID, *, busy: bool) -> bool:
+    """It is alive; False: nobody registered it."""
+    return bool(db.run(BEAT, id=worker, busy=busy))
+
+
+def goodbye(db: Database, worker: UUID) -> None:
+    """It has stopped of its own accord."""
+    db.run(GOODBYE, id=worker)
+
+
+def newest(db: Database, limit: int = 50) -> list[dict[str, Any]]:
+    """The workers that beat last, first."""
+    return [dict(row._mapping) for row in db.run(LIST, limit=limit)]

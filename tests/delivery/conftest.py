@@ -1,0 +1,65 @@
+"""Targets, samples and real processes for the conformance suite."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline import delivery
+from pipeline.settings import Settings
+from tests.delivery.places import PLACES, Place, Putter, Sample, sample_of
+
+PUTTER = Path(__file__).with_name("putter.py")
+CHECKOUT = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return PLACES[request.param](tmp_path)
+
+
+@pytest.fixture
+def targets_file(place: Place, tmp_path: Path) -> Path:
+    path = tmp_path / "targets.toml"
+    path.write_text(place.toml)
+    return path
+
+
+@pytest.fixture
+def target(targets_file: Path, monkeypatch: pytest.MonkeyPatch) -> delivery.Target:
+    monkeypatch.setenv("TARGETS_FILE", str(targets_file))
+    return delivery.load(Settings())["there"]
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Sample:
+    return sample_of(tmp_path / "made" / "clip-final.mp4", os.urandom(3 * 1024 * 1024 + 17))
+
+
+@pytest.fixture
+def putter(targets_file: Path) -> Iterator[Putter]:
+    """Start a real process that puts a sample, stopping where it is told to (see putter.py)."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start(sample: Sample, wait_at: str, then: str = "go on") -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, str(PUTTER), str(sample.path), sample.key, sample.sha256, wait_at, then],
+            env=os.environ | {"TARGETS_FILE": str(targets_file), "PYTHONPATH": str(CHECKOUT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
