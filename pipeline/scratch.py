@@ -152,7 +152,7 @@ class Scratch:
     def _wait_for_writer(self, fd: int, name: str, check: Check) -> None:
         """Return when nobody can write to the file any more; InternalTransient if that does not come soon."""
         for _ in range(WRITER_TRIES):
-            if not _has_writer(fd):
+            if not _has_writer(fd) or not self._kernel_knows_writers:
                 return
             check()
             time.sleep(WRITER_PAUSE_S)  # another thread's child has our descriptors from its fork until its exec

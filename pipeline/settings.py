@@ -46,7 +46,7 @@ class Settings(BaseSettings):
     heartbeat_sec: float = _named(
         "HEARTBEAT_SEC", "HEARTBEAT_INTERVAL_SEC", default=15, why="a worker renews its leases this often", gt=0
     )
-    pulse_sec: float = _named("PULSE_SEC", default=1.5, why="a running stage checks its fence this often", gt=0, le=2)
+    pulse_sec: float = _named("PULSE_SEC", default=1, why="a running stage checks its fence this often", gt=0, le=2)
     worker_offline_sec: float = _named("WORKER_OFFLINE_SEC", default=90, why="silence after which a worker is dead", gt=0)
     reaper_interval_sec: float = _named(
         "REAPER_INTERVAL_SEC", "STALE_JOB_CHECK_INTERVAL", default=60, why="the reaper runs this often", gt=0

@@ -195,6 +195,12 @@ class OutputInvalid(MediaError):
     kind = Kind.RETRY
 
 
+class NothingSucceeded(MediaError):
+    """Not one output of the job could be made and delivered."""
+
+    code = "NOTHING_SUCCEEDED"
+
+
 class AsrFailed(MediaError):
     """The transcription engine could not read the audio."""
 
@@ -292,7 +298,6 @@ RETRIES_EXHAUSTED = "RETRIES_EXHAUSTED"
 TIMEOUT = "TIMEOUT"
 WORKER_KILLER = "WORKER_KILLER"
 SERVICE_UNAVAILABLE = "SERVICE_UNAVAILABLE"
-NOTHING_SUCCEEDED = "NOTHING_SUCCEEDED"
 UNCLASSIFIED = "UNCLASSIFIED"
 INTERNAL = "INTERNAL"
 STALLED = "STALLED"

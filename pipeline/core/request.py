@@ -158,7 +158,7 @@ def _seconds(value: Any, where: str) -> float:
 
 
 def _qualities(value: Any) -> tuple[str, ...]:
-    known = ("source", *ladder.QUALITIES)
+    known = ladder.QUALITIES
     return _names(value, "qualities", "QUALITY", lambda q: q in known, f"one of {', '.join(known)}")
 
 

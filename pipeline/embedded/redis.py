@@ -11,6 +11,8 @@ import signal
 import subprocess
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from pipeline import processes
 from pipeline.core.errors import ToolMissing
@@ -41,7 +43,7 @@ class Redis(Server):
         return processes.start([program(), str(settings)], log=self.log, ends_with_us=self.polite)
 
     def greet(self) -> None:
-        client = redis.Redis(port=self.port, password=self.password, socket_timeout=5)
+        client = redis.Redis(port=self.port, password=self.password, socket_timeout=5, retry=Retry(NoBackoff(), 0))
         try:
             client.ping()
         except redis.RedisError as exc:

@@ -114,7 +114,7 @@ class Server(ABC):
 
     def _write_down(self) -> None:
         known = {"pid": self.identity.pid, "started": self.identity.started} if self.identity else {}
-        draft = self._note.with_suffix(".making")
+        draft = self._note.with_suffix(".json.making")
         draft.write_text(json.dumps({"port": self.port, **known}))
         draft.replace(self._note)
 

@@ -33,7 +33,7 @@ def _wrapped(address: Address) -> IPv4Address | None:
         return None
     if address.teredo is not None:
         return address.teredo[1]
-    if address in NAT64 or int(address) >> 32 == 0 and int(address) > 1:
+    if address in NAT64 or (int(address) >> 32 == 0 and int(address) > 1):
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour
 

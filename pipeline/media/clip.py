@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from pipeline.core import ladder
 from pipeline.core.errors import SourceTooShort, SourceUnreadable
+from pipeline.files import Check, go_on
 from pipeline.media import ffmpeg, probe
 from pipeline.media.ffmpeg import OnProgress, Stream
-from pipeline.media.process import Check, go_on
 from pipeline.media.verify import Expected, Measured, verify
 
 # What mp4 players take as it is, from the one container in which ffmpeg finds exactly the keyframe that is meant (in

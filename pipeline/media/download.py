@@ -27,8 +27,8 @@ from pipeline.core.errors import (
     SourceTooLarge,
     UpstreamFailure,
 )
+from pipeline.files import Check, go_on
 from pipeline.media import address
-from pipeline.media.process import Check, go_on
 
 OnBytes = Callable[[int, int | None], None]  # so many have come, of so many (if the server says)
 
@@ -55,9 +55,7 @@ def ignore(_done: int, _total: int | None) -> None:
     """Nobody wants to know."""
 
 
-def download(
-    url: str, into: Path, limits: Limits, *, check: Check = go_on, on_progress: OnBytes = ignore
-) -> Path:
+def download(url: str, into: Path, limits: Limits, *, check: Check = go_on, on_progress: OnBytes = ignore) -> Path:
     """Fetch the URL into this file, which appears only when it is complete."""
     transfer = _Transfer(url, into.with_name(into.name + ".part"), limits)
     thread = threading.Thread(target=transfer.run, name="download", daemon=True)
@@ -109,7 +107,7 @@ class _Transfer:
         except OSError as exc:
             full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
             self.error = ScratchFull("There is no room left for the source.") if full else exc
-        except BaseException as exc:  # noqa: BLE001 - it is raised again, in the thread that waits for us
+        except BaseException as exc:
             self.error = exc
         finally:
             self.ended.set()

@@ -18,6 +18,7 @@ import ffmpeg as graph
 
 from pipeline import settings
 from pipeline.core.errors import FfmpegFailed, FfmpegKilled, InternalTransient, OutputEmpty, ScratchFull, ToolMissing
+from pipeline.files import Check, go_on
 from pipeline.media import process
 
 PROTOCOLS = "file,pipe"
@@ -73,6 +74,11 @@ def opened(path: Path, **options: Any) -> Stream:
     return graph.input(str(path.absolute()), protocol_whitelist=PROTOCOLS, **options)
 
 
+def generated(filters: str) -> Stream:
+    """An input of a graph that ffmpeg makes up itself, e.g. `testsrc2=size=1280x720`."""
+    return graph.input(filters, f="lavfi")
+
+
 def written(streams: Iterable[Stream], path: Path, **options: Any) -> Stream:
     """The graph that writes these streams to a file."""
     return graph.output(*streams, str(path.absolute()), **options)
@@ -114,7 +120,7 @@ def run_graph(
     *,
     output: Path,
     cwd: Path,
-    check: process.Check = process.go_on,
+    check: Check = go_on,
     on_progress: OnProgress = ignore,
     timeout_s: float | None = None,
 ) -> None:

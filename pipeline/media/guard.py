@@ -3,7 +3,8 @@
 Run as `python -I -S guard.py PARENT_PID PROGRAM ARGS...`, as the leader of its own process group; never imported.
 Its stdin is a pipe that only the parent holds. Three things can happen:
 
-- the parent dies: the pipe ends (and Linux sends us SIGKILL): the group is killed;
+- the parent dies: the pipe ends, or Linux sends us SIGTERM (a copy of the pipe may have been inherited by others):
+  the whole group is killed, children of the program too;
 - the guard dies: Linux sends the program SIGKILL, because the guard is its parent;
 - the program ends: the guard ends in the same way, with the same exit code or by the same signal.
 """
@@ -19,12 +20,17 @@ PR_SET_PDEATHSIG = 1
 NOT_STARTED = 127
 
 
-def die_with(parent: int) -> None:
-    """Ask Linux for SIGKILL when `parent` ends; other systems have only the pipe."""
+def hear_of_the_end_of(parent: int, number: int) -> None:
+    """Ask Linux for this signal when `parent` ends; other systems have only the pipe."""
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:  # it ended before we could ask
-        os.killpg(0, signal.SIGKILL)
+        kill_all()
+
+
+def kill_all(*_signal: object) -> None:
+    """End the group, ourselves included."""
+    os.killpg(0, signal.SIGKILL)
 
 
 def start(argv: list[str]) -> int:
@@ -34,7 +40,8 @@ def start(argv: list[str]) -> int:
     if pid:
         return pid
     try:
-        die_with(guard)
+        hear_of_the_end_of(guard, signal.SIGKILL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would hand that on
         os.execvp(argv[0], argv)  # noqa: S606 - no shell is the point
@@ -58,7 +65,9 @@ def watch(pid: int) -> int:
         if done:
             return status
         if 0 in ready and not os.read(0, 1):
-            os.killpg(0, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)  # leave no corpse: in a container nobody else may bury it
+            kill_all()
 
 
 def end_like(status: int) -> None:
@@ -73,7 +82,8 @@ def end_like(status: int) -> None:
 
 def main() -> None:
     """Guard one program from its start to its end."""
-    die_with(int(sys.argv[1]))
+    signal.signal(signal.SIGTERM, kill_all)
+    hear_of_the_end_of(int(sys.argv[1]), signal.SIGTERM)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     pid = start(sys.argv[2:])
     nothing = os.open(os.devnull, os.O_WRONLY)  # its output ends when the program's does

@@ -6,7 +6,6 @@ that hold their own media are opened: a playlist or a concat list would make us 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from av.audio.stream import AudioStream
 from av.video.stream import VideoStream
 
 from pipeline.core.errors import SourceUnreadable
-from pipeline.media.process import Check, go_on
+from pipeline.files import Check, go_on, sha256_of
 
 # The demuxers that read one file and nothing else.
 CONTAINERS = (
@@ -31,7 +30,6 @@ CONTAINERS = (
 )
 READ_ONLY_THIS = {"protocol_whitelist": "file", "format_whitelist": CONTAINERS}
 FRAMES_TO_TRY = 100  # packets that are decoded in search of a first picture
-HASH_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -255,9 +253,5 @@ def keyframes(path: Path, near_s: float, span_s: float = 15.0) -> tuple[float, .
 
 def sha256(path: Path, check: Check = go_on) -> str:
     """The file's SHA-256 in hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(HASH_CHUNK):
-            digest.update(chunk)
-            check()
-    return digest.hexdigest()
+    with path.open("rb", buffering=0) as file:
+        return sha256_of(file.fileno(), check)

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.errors import ClipTimeout, ToolMissing
-
-Check = Callable[[], None]  # raises when the work must stop, e.g. LeaseLost
+from pipeline.files import Check, go_on
 
 GUARD = Path(__file__).with_name("guard.py")
 NOT_STARTED = 127  # the guard's exit code when there was nothing to execute
@@ -37,10 +36,6 @@ class Ended:
 
     returncode: int
     tail: tuple[str, ...]
-
-
-def go_on() -> None:
-    """The check of somebody who never has to stop."""
 
 
 def run(
@@ -177,9 +172,15 @@ def _signal_group(child: subprocess.Popen[bytes]) -> None:
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
     """End the whole group, then the guard; safe to call when all have ended."""
+    assert child.stdin is not None
+    with suppress(BrokenPipeError):
+        child.stdin.close()  # the guard kills the program and buries it
     if child.returncode is None:
+        patience = time.monotonic() + LAST_WORDS_S
+        while not _has_ended(child) and time.monotonic() < patience:
+            time.sleep(0.002)
         _signal_group(child)
         child.wait()
-    for stream in (child.stdin, child.stdout, child.stderr):
+    for stream in (child.stdout, child.stderr):
         if stream is not None:
             stream.close()

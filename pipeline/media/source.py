@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pipeline import settings
 from pipeline.core.errors import BadRequest, SourceForbidden, SourceNotFound, SourceUnreadable
+from pipeline.files import Check, go_on
 from pipeline.media import address
-from pipeline.media.download import Limits, OnBytes, download, ignore
-from pipeline.media.process import Check, go_on
 
 FIELD = "source"
+
+OnBytes = Callable[[int, int | None], None]  # bytes so far, of how many if that is known
+
+
+def ignore(_done: int, _total: int | None) -> None:
+    """The progress that nobody watches."""
+
 
 
 def validate(source: str) -> None:
@@ -37,10 +44,18 @@ def fetch(source: str, into: Path, *, check: Check = go_on, on_progress: OnBytes
     """The path of the source on this machine; a download goes into the folder `into`."""
     if not _is_remote(source):
         return _local_now(source, on_progress)
+    # Only here: an app that enqueues validates sources, and needs no HTTP client for it.
+    from pipeline.media.download import Limits, download
+
     now = settings.current()
     limits = Limits(now.source_max_bytes, now.source_timeout_sec, address.exceptions_of(now.source_allow_hosts))
     into.mkdir(parents=True, exist_ok=True)
     return download(source, into / "source", limits, check=check, on_progress=on_progress)
+
+
+def is_local(source: str) -> bool:
+    """Whether the source is a file of this machine."""
+    return not _is_remote(source)
 
 
 def shown(source: str) -> str:

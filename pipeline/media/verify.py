@@ -13,8 +13,8 @@ from pathlib import Path
 import av.error
 
 from pipeline.core.errors import OutputEmpty, OutputInvalid, SourceUnreadable
+from pipeline.files import Check, go_on
 from pipeline.media.probe import reading
-from pipeline.media.process import Check, go_on
 
 CHECK_EVERY_PACKETS = 500
 

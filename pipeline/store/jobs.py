@@ -266,6 +266,14 @@ PULSE = text("""
     RETURNING id""")
 
 
+HELD = text("SELECT 1 FROM jobs WHERE id = :id AND fence = :fence AND status = 'processing'")
+
+
+def is_held(db: Database, job_id: UUID, fence: UUID) -> bool:
+    """Whether that fence is still the row's."""
+    return bool(db.run(HELD, id=job_id, fence=fence))
+
+
 def pulse(db: Database, job_id: UUID, fence: UUID, percent: float | None, value: float | None) -> bool:
     """Write progress; False if the lease is lost."""
     return bool(db.run(PULSE, id=job_id, fence=fence, percent=percent, value=value))

@@ -49,7 +49,8 @@ def putter(targets_file: Path) -> Iterator[Putter]:
     def start(sample: Sample, wait_at: str, then: str = "go on") -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, str(PUTTER), str(sample.path), sample.key, sample.sha256, wait_at, then],
-            env=os.environ | {"TARGETS_FILE": str(targets_file), "PYTHONPATH": str(CHECKOUT)},
+            env=os.environ
+            | {"TARGETS_FILE": str(targets_file), "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *sys.path])},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,0 +1,26 @@
+"""Which queue serves which stage? Here, because an app that only enqueues must know it too."""
+
+from __future__ import annotations
+
+from pipeline.core.job import Stage
+
+IO = "io"
+MEDIA = "media"
+CONTROL = "control"
+DEFAULT = "celery"  # where an app that knows nothing of us sends `pipeline.submit`
+
+QUEUE_OF: dict[Stage, str] = {
+    Stage.RESOLVE: IO,
+    Stage.CLIP: MEDIA,
+    Stage.UPLOAD: IO,
+    Stage.ASR: MEDIA,
+    Stage.FINALIZE: IO,
+}
+QUEUES = (CONTROL, IO, MEDIA, DEFAULT)
+
+SUBMIT = "pipeline.submit"
+
+
+def task_of(stage: Stage) -> str:
+    """The name of the Celery task that runs a stage."""
+    return f"pipeline.{stage}"

@@ -1,0 +1,80 @@
+"""How does a job's message get on its way?
+
+This is the client side of Celery. It is configured from our settings alone, under an app of its own: whatever
+`celeryconfig` or `tasks` the importing program has is never looked at. A message is a hint with a job's id in it; the
+row decides. So a publish that failed, or that may have failed, is no tragedy: sweep sends another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from celery import Celery, chain
+from kombu.exceptions import KombuError
+from kombu.exceptions import OperationalError as BrokerError
+
+from pipeline import settings
+from pipeline.core.errors import BrokerUnavailable
+from pipeline.core.job import Job
+from pipeline.core.routing import CONTROL, DEFAULT, QUEUE_OF, SUBMIT, task_of
+
+PUBLISH_ONCE = {"max_retries": 1, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.2}
+
+
+def wire() -> dict[str, Any]:
+    """What whoever speaks on our queues must agree on."""
+    url = settings.current().broker_url
+    return {
+        "broker_url": url,
+        "broker_transport_options": transport_options(url),
+        "task_serializer": "json",  # nothing that a message carries is ever executed
+        "accept_content": ["json"],
+        "task_default_queue": DEFAULT,
+        "task_ignore_result": True,  # rows hold the results
+        "task_send_sent_event": True,  # Flower shows what waits
+        "enable_utc": True,
+    }
+
+
+def transport_options(url: str) -> dict[str, Any]:
+    """How we talk to this kind of broker."""
+    if not url.startswith(("redis", "rediss", "valkey")):
+        return {}
+    return {
+        "visibility_timeout": 6 * 3600,  # longer than any stage: redelivery is the reaper's work, not Redis's
+        "queue_order_strategy": "priority",  # control first
+        "socket_timeout": 10,  # a frozen broker is noticed
+        "socket_connect_timeout": 5,
+        "socket_keepalive": True,
+        "health_check_interval": 25,
+    }
+
+
+client = Celery("ironclip-client", set_as_current=False, autofinalize=True)
+client.add_defaults(lambda: {**wire(), "result_backend": "pipeline.results:RowBackend"})
+
+
+def start(job: Job) -> None:
+    """Publish the chain of the stages that the job has before it. BrokerUnavailable: perhaps it was not sent."""
+    links = [
+        client.signature(task_of(stage), args=(str(job.id),), immutable=True, queue=QUEUE_OF[stage])
+        for stage in job.remaining()
+    ]
+    _publish(lambda: chain(*links, app=client).apply_async(retry=True, retry_policy=PUBLISH_ONCE))
+
+
+def send_submission(request: dict[str, Any], job_id: UUID) -> None:
+    """Ask a worker to write the row, for a caller that cannot reach the database."""
+    _publish(
+        lambda: client.send_task(
+            SUBMIT, kwargs=request, task_id=str(job_id), queue=CONTROL, retry=True, retry_policy=PUBLISH_ONCE
+        )
+    )
+
+
+def _publish(send: Any) -> None:
+    try:
+        send()
+    except (BrokerError, KombuError, OSError) as exc:
+        raise BrokerUnavailable("The broker did not take the message.") from exc

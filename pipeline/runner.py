@@ -1,0 +1,145 @@
+"""How is one stage of one job run? Claim, work, settle.
+
+The row decides at every step: a message that comes late, twice or for nothing meets a refusal and ends quietly. For
+a death after each line, somebody else finds the row as it was left: before the claim, queued; during the work,
+leased until the reaper looks; after the settling, queued at the next stage for sweep to publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import assert_never
+from uuid import UUID, uuid4
+
+from pipeline import delivery, log, settings
+from pipeline.core import backoff
+from pipeline.core.errors import Kind, LeaseLost
+from pipeline.core.job import Job, Stage
+from pipeline.core.moves import Claim, Complete, Defer, Fail, HolderMove, Refusal, Release, Retry, Rewind
+from pipeline.core.request import parse
+from pipeline.core.verdict import Verdict, classify
+from pipeline.heartbeat import Pulse
+from pipeline.scratch import Scratch
+from pipeline.settings import Settings
+from pipeline.stages import STAGES
+from pipeline.stages.context import Context
+from pipeline.store import jobs
+from pipeline.store.engine import Database, database
+
+logger = log.get("runner")
+
+DEFER_FOR = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """The message that asks for a stage, and the worker that got it."""
+
+    worker: str
+    request_id: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of the message. `onward`: the next link of its chain has something to do."""
+
+    onward: bool
+    word: str
+
+
+def run_stage(stage: Stage, job_id: UUID, delivery: Delivery) -> Answer:
+    """Run the stage if the row says that it is due, and write down how it ended."""
+    db, now = database(), settings.current()
+    claimed = _claim(db, now, stage, job_id, delivery)
+    if isinstance(claimed, Refusal):
+        return Answer(onward=claimed is Refusal.ALREADY_DONE, word=claimed)
+    scratch = Scratch(now.scratch_dir, job_id, claimed.fence or "")
+    with log.bind(job_id=str(job_id), stage=str(stage), attempt=claimed.attempt_count, worker=delivery.worker):
+        logger.info("stage started")
+        try:
+            move = attempt(db, now, claimed, scratch)
+        except BaseException:
+            # We are being stopped: give the job back, so that nobody has to wait for the lease to run out.
+            _settle(db, claimed, Release(fence=claimed.fence), scratch)  # type: ignore[arg-type]
+            raise
+        return _settle(db, claimed, move, scratch)
+
+
+def _claim(db: Database, now: Settings, stage: Stage, job_id: UUID, delivery: Delivery) -> Job | Refusal:
+    claim = Claim(
+        stage=stage,
+        holder=delivery.worker,
+        fence=uuid4(),
+        lease=timedelta(seconds=now.default_lease_sec),
+        request_id=delivery.request_id,
+        sla_factor=STAGES[stage].sla(now),
+    )
+    return jobs.apply(db, job_id, claim)
+
+
+def attempt(db: Database, now: Settings, job: Job, scratch: Scratch) -> HolderMove | None:
+    """Do the stage's work; the move that follows from how it went, None if the lease was lost on the way."""
+    assert job.fence is not None
+    try:
+        with Pulse(db, job, now) as pulse:
+            ctx = Context(job, parse(job.request), scratch, delivery.load(now), now, pulse, db)
+            done = STAGES[job.stage].run(ctx)
+            pulse.check()
+    except LeaseLost:
+        return None
+    except Exception as exc:
+        verdict = classify(exc)
+        if not verdict.known:
+            logger.error("unclassified error", exc_info=True, extra={"code": verdict.code})
+        return _move_for(verdict, job, now)
+    return Complete(
+        fence=job.fence, found=done.found, expected_duration=done.expected_duration, outcome=done.outcome
+    )
+
+
+def _move_for(verdict: Verdict, job: Job, now: Settings) -> HolderMove:
+    """What a holder does about an error."""
+    assert job.fence is not None
+    reason = verdict.reason + (f"\n{verdict.evidence}" if verdict.evidence else "")
+    match verdict.kind:
+        case Kind.RETRY:
+            base, cap = timedelta(milliseconds=now.backoff_base_ms), timedelta(milliseconds=now.backoff_max_ms)
+            delay = backoff.delay(job.id, job.attempt_count, base, cap)
+            return Retry(fence=job.fence, code=verdict.code, reason=reason, delay=delay)
+        case Kind.DEFER:
+            return Defer(
+                fence=job.fence,
+                code=verdict.code,
+                reason=reason,
+                service=verdict.service or "scratch",
+                delay=DEFER_FOR,
+                max_wait=timedelta(seconds=now.max_wait_sec),
+            )
+        case Kind.REWIND:
+            back = STAGES[job.stage].rewinds_to
+            if back is None:
+                return Fail(fence=job.fence, code=verdict.code, reason=reason)
+            return Rewind(fence=job.fence, to=back, reason=reason)
+        case Kind.FAIL:
+            return Fail(fence=job.fence, code=verdict.code, reason=reason)
+        case _:
+            assert_never(verdict.kind)
+
+
+def _settle(db: Database, claimed: Job, move: HolderMove | None, scratch: Scratch) -> Answer:
+    """Write down how the execution ended, and clear away what nobody needs any more."""
+    if move is None:
+        after: Job | Refusal = Refusal.LEASE_LOST
+    else:
+        after = jobs.apply(db, claimed.id, move, snapshot=claimed if isinstance(move, Complete) else None)
+    if isinstance(after, Refusal):
+        logger.warning("lease lost", extra={"refusal": after})
+        scratch.remove_own()
+        return Answer(onward=False, word=after)
+    logger.info("stage ended", extra={"by": type(move).__name__.lower(), "status": after.status, "error": after.last_error})
+    if after.is_final:
+        scratch.remove_job()
+    return Answer(onward=isinstance(move, Complete) and not after.is_final, word=after.status)

@@ -1,0 +1,169 @@
+"""What may a stage use?
+
+A stage gets one `Context`. It sees the job, its request and outputs, a scratch folder of its own, and the targets. It
+says how far it is, asks whether it may go on, and wraps whatever is costly in `file_once`, so that nothing that is
+done and still good is ever done again. It knows nothing of rows, leases or Celery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline import log
+from pipeline.core.errors import IronclipError, LeaseLost
+from pipeline.core.job import Job, OutputStatus
+from pipeline.core.output import File, Output
+from pipeline.core.request import Request
+from pipeline.delivery import Target
+from pipeline.scratch import Scratch
+from pipeline.settings import Settings
+from pipeline.store import checkpoints, outputs
+from pipeline.store.engine import Database
+
+logger = log.get("stage")
+
+
+class Watch(Protocol):
+    """What tells a stage whether it may go on, and others how far it is."""
+
+    def check(self) -> None:
+        """Raise LeaseLost when the stage must stop."""
+
+    def progress(self, percent: float | None = None, value: float | None = None) -> None:
+        """Say how far it is."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A finished file and what is known of it."""
+
+    path: Path
+    file: File
+    facts: Mapping[str, Any]
+
+
+@dataclass
+class Context:
+    """Everything that a stage may touch."""
+
+    job: Job
+    request: Request
+    scratch: Scratch
+    targets: Mapping[str, Target]
+    settings: Settings
+    watch: Watch
+    _db: Database = field(repr=False)
+
+    @property
+    def check(self) -> Callable[[], None]:
+        return self.watch.check
+
+    @property
+    def progress(self) -> Callable[..., None]:
+        return self.watch.progress
+
+    def outputs(self) -> list[Output]:
+        """The outputs of the generation that is being made, as they are now."""
+        return outputs.of(self._db, self.job.id, self.job.building)
+
+    @cached_property
+    def _records(self) -> dict[str, dict[str, Any]]:
+        return checkpoints.of(self._db, self.job.id, self.job.building)
+
+    # -- costly units ------------------------------------------------------------------------------------------------
+
+    def record(self, key: str) -> Mapping[str, Any] | None:
+        """What is remembered of a unit that was done."""
+        return self._records.get(key)
+
+    def remember(self, key: str, record: Mapping[str, Any]) -> None:
+        """A unit is done."""
+        self._must_be_ours(checkpoints.put(self._db, self.job.id, self._fence, self.job.building, key, record))
+        self._records[key] = dict(record)
+
+    def reuse(self, key: str) -> Unit | None:
+        """A finished file that was recorded and still has the same content; None otherwise."""
+        record = self.record(key)
+        if record is None:
+            return None
+        file = File(**record["file"])
+        found = self.scratch.reuse(file.name, file.sha256, check=self.check)
+        return None if found is None else Unit(found.path, file, record["facts"])
+
+    def file_once(self, key: str, suffix: str, make: Callable[[Path], Mapping[str, Any]]) -> Unit:
+        """The unit's file, made only if it is not there and good. `make` writes it and tells facts about it."""
+        done = self.reuse(key)
+        if done is not None:
+            logger.info("unit reused", extra={"unit": key})
+            return done
+        work = self.scratch.path(f"{key}-work{suffix}")
+        work.unlink(missing_ok=True)
+        facts = make(work)
+        self.check()
+        made = self.scratch.publish(work, self.scratch.path(f"{key}-final{suffix}"), check=self.check)
+        file = File(name=made.path.name, sha256=made.sha256, size=made.size)
+        self.remember(key, {"file": {"name": file.name, "sha256": file.sha256, "size": file.size}, "facts": dict(facts)})
+        return Unit(made.path, file, facts)
+
+    # -- outputs -----------------------------------------------------------------------------------------------------
+
+    def began(self, output: Output) -> None:
+        self._note(output, OutputStatus.IN_PROGRESS)
+
+    def made(self, output: Output, *units: Unit) -> None:
+        """The output's files are made; it counts as completed when finalize has verified them at their targets."""
+        facts = {name: value for unit in units for name, value in unit.facts.items()}
+        self._note(output, OutputStatus.IN_PROGRESS, files=[unit.file for unit in units], facts=facts)
+
+    def completed(self, output: Output) -> None:
+        self._note(output, OutputStatus.COMPLETED, files=output.files)
+
+    def skipped(self, output: Output, why: str) -> None:
+        self._note(output, OutputStatus.SKIPPED, facts={"skipped": why})
+
+    def failed(self, output: Output, error: IronclipError) -> None:
+        """This output cannot be made; the others go on."""
+        logger.warning("output failed", extra={"output": output.name, "code": error.code, "reason": error.message})
+        told = error.message + (f"\n{error.evidence}" if error.evidence else "")
+        self._note(output, OutputStatus.FAILED, error_code=error.code, error_message=told[:4000])
+
+    def delivered(self, output: Output, target: str, files: list[dict[str, Any]]) -> None:
+        self._must_be_ours(outputs.delivered(self._db, self.job.id, self._fence, output.id, target, files=files))
+
+    def refused(self, output: Output, target: str, error: IronclipError) -> None:
+        """This target does not take this output; the others go on."""
+        logger.warning("target refused", extra={"output": output.name, "target": target, "code": error.code})
+        self._must_be_ours(
+            outputs.delivered(
+                self._db,
+                self.job.id,
+                self._fence,
+                output.id,
+                target,
+                error_code=error.code,
+                error_message=error.message[:4000],
+            )
+        )
+
+    def deliveries(self) -> list[dict[str, Any]]:
+        return outputs.deliveries(self._db, self.job.id, self.job.building)
+
+    def transcribed(self, output: Output, transcript: Mapping[str, Any]) -> None:
+        self._must_be_ours(outputs.transcribed(self._db, self.job.id, self._fence, output.id, transcript))
+
+    def _note(self, output: Output, status: OutputStatus, **told: Any) -> None:
+        self._must_be_ours(outputs.record(self._db, self.job.id, self._fence, output.id, status, **told))
+
+    # -- the fence ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _fence(self) -> Any:
+        return self.job.fence
+
+    def _must_be_ours(self, written: bool) -> None:
+        if not written:
+            raise LeaseLost

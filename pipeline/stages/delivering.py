@@ -1,0 +1,66 @@
+"""How does a finished output reach its targets? The same way for clips, captions and manifests.
+
+Each target stands alone: one that refuses is noted and the others go on; one that is down is tried again later, after
+the others have got theirs. What already lies at a target, whole, is not sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import IronclipError, TargetError, TargetRefused
+from pipeline.core.job import OutputStatus
+from pipeline.core.output import File, Output
+from pipeline.delivery import Target, deliver, published_key
+from pipeline.stages.context import Context
+
+
+def deliver_outputs(ctx: Context, outputs: Iterable[Output]) -> dict[str, int]:
+    """Bring each output that has files to each target of the job; how many each target has now."""
+    ready = [o for o in outputs if o.files and o.status not in (OutputStatus.FAILED, OutputStatus.SKIPPED)]
+    refused = {(d["output_id"], d["target"]) for d in ctx.deliveries() if d["status"] == "refused"}
+    counts = dict.fromkeys(ctx.request.targets, 0)
+    troubles: list[IronclipError] = []
+    sent = 0
+    for n, output in enumerate(ready):
+        for name in ctx.request.targets:
+            if (output.id, name) in refused:
+                continue
+            try:
+                files = [_deliver(ctx, ctx.targets[name], output, file, sent) for file in output.files]
+            except TargetRefused as exc:
+                ctx.refused(output, name, exc)
+            except TargetError as exc:
+                troubles.append(exc)
+            else:
+                ctx.delivered(output, name, files)
+                counts[name] += 1
+        sent += sum(file.size for file in output.files)
+        ctx.progress(100 * (n + 1) / len(ready), sent)
+    if troubles:
+        raise troubles[0]
+    return counts
+
+
+def key_of(ctx: Context, output: str, file: File) -> str:
+    """Where a file is published: its name and the hash of its content."""
+    return published_key(ctx.job.id, ctx.job.building, output, file.sha256, file.suffix)
+
+
+def _deliver(ctx: Context, target: Target, output: Output, file: File, sent: int) -> dict[str, Any]:
+    def on_bytes(done: int, _total: int) -> None:
+        ctx.progress(value=sent + done)
+
+    done = deliver(
+        target, _here(ctx, file), key_of(ctx, output.name, file), file.sha256, check=ctx.check, on_progress=on_bytes
+    )
+    return asdict(done)
+
+
+def _here(ctx: Context, file: File) -> Path:
+    """The file in our own scratch, if any lease on this machine has it. The target opens it only if it must."""
+    found = ctx.scratch.reuse(file.name, file.sha256, check=ctx.check)
+    return found.path if found else ctx.scratch.path(file.name)

@@ -1,0 +1,110 @@
+"""finalize: nothing counts before it was seen at its target; then the manifest says what there is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import NothingSucceeded, ScratchLost, TargetError, TargetRefused
+from pipeline.core.job import Outcome, OutputStatus
+from pipeline.core.output import Output, outcome
+from pipeline.delivery import deliver
+from pipeline.media.source import shown
+from pipeline.stages.context import Context
+from pipeline.stages.delivering import key_of
+from pipeline.stages.done import Done
+
+
+def finalize(ctx: Context) -> Done:
+    """Verify every output where it was delivered, settle what each has become, and publish the manifest."""
+    deliveries = ctx.deliveries()
+    for n, output in enumerate(outputs := ctx.outputs()):
+        ctx.check()
+        if output.status not in (OutputStatus.FAILED, OutputStatus.SKIPPED):
+            _settle(ctx, output, [d for d in deliveries if d["output_id"] == output.id])
+        ctx.progress(100 * (n + 1) / len(outputs), n + 1)
+    outputs = ctx.outputs()
+    how = outcome(outputs)
+    if how is None:
+        failed = next((o for o in outputs if o.status is OutputStatus.FAILED), None)
+        raise NothingSucceeded(f"No output succeeded{f': {failed.error_message}' if failed else ''}.")
+    if any(d["status"] == "refused" for d in deliveries):
+        how = Outcome.PARTIAL
+    return Done({"manifest": _manifest(ctx, outputs, deliveries, how)}, outcome=how)
+
+
+def _settle(ctx: Context, output: Output, deliveries: list[dict[str, Any]]) -> None:
+    """Completed if at least one target has all of it, failed if every target refused it."""
+    taken = [d for d in deliveries if d["status"] == "delivered"]
+    if len(deliveries) < len(ctx.request.targets) or not output.files:
+        raise ScratchLost(f"{output.name} was not delivered everywhere.")
+    for delivery in taken:
+        _see(ctx, delivery)
+    if taken:
+        ctx.completed(output)
+    else:
+        first = deliveries[0]
+        ctx.failed(output, TargetRefused(f"{first['target']}: {first['error_code']}: {first['error_message']}"))
+
+
+def _see(ctx: Context, delivery: Mapping[str, Any]) -> None:
+    """Every file must lie at the target, whole."""
+    target = ctx.targets[delivery["target"]]
+    for file in delivery["files"]:
+        there = target.head(file["key"], check=ctx.check)
+        if there is None or there.sha256 != file["sha256"]:
+            raise ScratchLost(f"{file['key']} is not whole at {target.name}.")
+
+
+def _manifest(
+    ctx: Context, outputs: list[Output], deliveries: list[dict[str, Any]], how: Outcome
+) -> dict[str, str]:
+    """Publish the manifest; where it lies at each target that took it."""
+    content = {
+        "job": str(ctx.job.id),
+        "generation": ctx.job.building,
+        "outcome": how,
+        "source": shown(ctx.request.source),
+        "outputs": [_entry(o, [d for d in deliveries if d["output_id"] == o.id]) for o in outputs],
+    }
+
+    def write(work: Path) -> Mapping[str, Any]:
+        work.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
+        return {}
+
+    unit = ctx.file_once("manifest", ".json", write)
+    key = key_of(ctx, "manifest", unit.file)
+    urls = {}
+    for name in ctx.request.targets:
+        try:
+            urls[name] = deliver(ctx.targets[name], unit.path, key, unit.file.sha256, check=ctx.check).url
+        except TargetRefused:
+            continue
+    if not urls:
+        raise TargetError("No target took the manifest.")
+    return urls
+
+
+def _entry(output: Output, deliveries: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "name": output.name,
+        "kind": output.kind,
+        "clip": output.clip,
+        "quality": output.quality,
+        "status": output.status,
+        "facts": output.facts,
+        "error": {"code": output.error_code, "message": output.error_message} if output.error_code else None,
+        "files": [
+            {"target": d["target"], **{k: f[k] for k in ("key", "url", "sha256", "size")}}
+            for d in deliveries
+            if d["status"] == "delivered"
+            for f in d["files"]
+        ],
+        "refused": [
+            {"target": d["target"], "code": d["error_code"], "message": d["error_message"]}
+            for d in deliveries
+            if d["status"] == "refused"
+        ],
+    }

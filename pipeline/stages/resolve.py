@@ -1,0 +1,48 @@
+"""resolve: a source, wherever it is, becomes a local file whose facts are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import SourceUnreadable
+from pipeline.media import probe, source
+from pipeline.stages.context import Context
+from pipeline.stages.done import Done
+
+
+def resolve(ctx: Context) -> Done:
+    """Have the source here, and look into it."""
+    facts = probe.probe(have_source(ctx))
+    if facts.video is None:
+        raise SourceUnreadable("The source has no picture.")
+    seconds = sum(
+        max(0.0, min(clip.end_s or facts.duration_s, facts.duration_s) - clip.start_s) for clip in ctx.request.clips
+    )
+    found = {
+        "duration_s": round(facts.duration_s, 3),
+        "container": facts.container,
+        "video": f"{facts.video.codec} {facts.video.width}x{facts.video.height}",
+        "fps": float(facts.video.fps),
+        "audio": [track.codec for track in facts.audio],
+        "bytes": facts.size_bytes,
+    }
+    return Done(found, expected_duration=timedelta(seconds=seconds * len(ctx.request.qualities)))
+
+
+def have_source(ctx: Context) -> Path:
+    """The source as a local file. A download that is still here is used again; one that is missing is fetched again."""
+    asked_for = ctx.request.source
+    if source.is_local(asked_for):
+        return source.fetch(asked_for, ctx.scratch.dir, check=ctx.check)
+
+    def download(work: Path) -> Mapping[str, Any]:
+        def on_bytes(done: int, total: int | None) -> None:
+            ctx.progress(100 * done / total if total else None, done)
+
+        source.fetch(asked_for, ctx.scratch.dir, check=ctx.check, on_progress=on_bytes).rename(work)
+        return {"from": source.shown(asked_for)}
+
+    return ctx.file_once("source", "", download).path
