@@ -7,21 +7,21 @@ first event and credit hold are one commit; its message follows, and if the brok
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID, uuid4
 
 from pipeline import delivery, dispatch, log, settings
-from pipeline.core.errors import BadRequest, BrokerUnavailable, IdempotencyConflict, NotAllowedNow
-from pipeline.core.job import Job, Stage, Status
+from pipeline.core.errors import BadRequest, BrokerUnavailable, NotAllowedNow
+from pipeline.core.job import Job, Stage
 from pipeline.core.moves import Cancel, Move, Refusal, Requeue
 from pipeline.core.output import wanted
 from pipeline.core.request import Request, parse
 from pipeline.media import source
 from pipeline.settings import Settings
 from pipeline.store import jobs
-from pipeline.store.engine import Database, Session, database, dumps, within
+from pipeline.store.engine import Session, after_commit, database, dumps, savepoint
 
 logger = log.get("intake")
 
@@ -44,13 +44,17 @@ def enqueue(
     request = _checked(raw, now)
     key = _key(idempotency_key)
     columns = _columns(request, now, job_id or uuid4(), key)
-    if session is not None:
-        job, _is_new = _written(session, columns)
+    if session is None:
+        with database().transaction() as conn:
+            job, is_new = jobs.insert(conn, **columns, published=True)
+        if is_new:
+            _publish(job)
         return job
-    with database().transaction() as conn:
-        job, is_new = _written(conn, columns)
+    with savepoint(session) as conn:
+        # Until somebody has published it, sweep may: the caller's program can die right after its commit.
+        job, is_new = jobs.insert(conn, **columns, published=False)
     if is_new:
-        _publish(job)
+        after_commit(session, lambda: _publish_committed(job.id))
     return job
 
 
@@ -62,7 +66,7 @@ def cancel(job_id: UUID, by: str) -> Job:
 def requeue(job_id: UUID, by: str, *, stage: Stage | None = None, failed_only: bool = False) -> Job:
     """Run a job again that failed or was cancelled, or only those outputs of it that failed."""
     job = _act(job_id, Requeue(by=by, stage=stage, failed_only=failed_only), "requeued")
-    _publish(job)
+    _publish_committed(job_id)
     return job
 
 
@@ -81,6 +85,12 @@ def _publish(job: Job) -> None:
     except BrokerUnavailable:
         logger.warning("message not sent", extra={"job_id": str(job.id)})
         jobs.unpublish(database(), [job.id])
+
+
+def _publish_committed(job_id: UUID) -> None:
+    job = jobs.take_one(database(), job_id)
+    if job is not None:
+        _publish(job)
 
 
 # -- from a request to columns ---------------------------------------------------------------------------------------

@@ -7,8 +7,6 @@ leased until the reaper looks; after the settling, queued at the next stage for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_never
@@ -16,7 +14,7 @@ from uuid import UUID, uuid4
 
 from pipeline import delivery, log, settings
 from pipeline.core import backoff
-from pipeline.core.errors import Kind, LeaseLost
+from pipeline.core.errors import Kind, LeaseLost, NoSuchJob
 from pipeline.core.job import Job, Stage
 from pipeline.core.moves import Claim, Complete, Defer, Fail, HolderMove, Refusal, Release, Retry, Rewind
 from pipeline.core.request import parse
@@ -53,17 +51,22 @@ class Answer:
 def run_stage(stage: Stage, job_id: UUID, delivery: Delivery) -> Answer:
     """Run the stage if the row says that it is due, and write down how it ended."""
     db, now = database(), settings.current()
-    claimed = _claim(db, now, stage, job_id, delivery)
+    try:
+        claimed = _claim(db, now, stage, job_id, delivery)
+    except NoSuchJob:
+        logger.warning("message for no job", extra={"job_id": str(job_id)})
+        return Answer(onward=False, word=NoSuchJob.code)
     if isinstance(claimed, Refusal):
         return Answer(onward=claimed is Refusal.ALREADY_DONE, word=claimed)
-    scratch = Scratch(now.scratch_dir, job_id, claimed.fence or "")
+    assert claimed.fence is not None
+    scratch = Scratch(now.scratch_dir, job_id, claimed.fence)
     with log.bind(job_id=str(job_id), stage=str(stage), attempt=claimed.attempt_count, worker=delivery.worker):
         logger.info("stage started")
         try:
             move = attempt(db, now, claimed, scratch)
         except BaseException:
             # We are being stopped: give the job back, so that nobody has to wait for the lease to run out.
-            _settle(db, claimed, Release(fence=claimed.fence), scratch)  # type: ignore[arg-type]
+            _settle(db, claimed, Release(fence=claimed.fence), scratch)
             raise
         return _settle(db, claimed, move, scratch)
 
@@ -93,11 +96,9 @@ def attempt(db: Database, now: Settings, job: Job, scratch: Scratch) -> HolderMo
     except Exception as exc:
         verdict = classify(exc)
         if not verdict.known:
-            logger.error("unclassified error", exc_info=True, extra={"code": verdict.code})
+            logger.exception("unclassified error", extra={"code": verdict.code})
         return _move_for(verdict, job, now)
-    return Complete(
-        fence=job.fence, found=done.found, expected_duration=done.expected_duration, outcome=done.outcome
-    )
+    return Complete(fence=job.fence, found=done.found, expected_duration=done.expected_duration, outcome=done.outcome)
 
 
 def _move_for(verdict: Verdict, job: Job, now: Settings) -> HolderMove:
@@ -139,7 +140,9 @@ def _settle(db: Database, claimed: Job, move: HolderMove | None, scratch: Scratc
         logger.warning("lease lost", extra={"refusal": after})
         scratch.remove_own()
         return Answer(onward=False, word=after)
-    logger.info("stage ended", extra={"by": type(move).__name__.lower(), "status": after.status, "error": after.last_error})
+    logger.info(
+        "stage ended", extra={"by": type(move).__name__.lower(), "status": after.status, "error": after.last_error}
+    )
     if after.is_final:
         scratch.remove_job()
     return Answer(onward=isinstance(move, Complete) and not after.is_final, word=after.status)

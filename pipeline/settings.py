@@ -47,7 +47,9 @@ class Settings(BaseSettings):
         "HEARTBEAT_SEC", "HEARTBEAT_INTERVAL_SEC", default=15, why="a worker renews its leases this often", gt=0
     )
     pulse_sec: float = _named("PULSE_SEC", default=1, why="a running stage checks its fence this often", gt=0, le=2)
-    worker_offline_sec: float = _named("WORKER_OFFLINE_SEC", default=90, why="silence after which a worker is dead", gt=0)
+    worker_offline_sec: float = _named(
+        "WORKER_OFFLINE_SEC", default=90, why="silence after which a worker is dead", gt=0
+    )
     reaper_interval_sec: float = _named(
         "REAPER_INTERVAL_SEC", "STALE_JOB_CHECK_INTERVAL", default=60, why="the reaper runs this often", gt=0
     )
@@ -57,7 +59,12 @@ class Settings(BaseSettings):
 
     # -- attempts
     job_max_attempts: int = _named(
-        "JOB_MAX_ATTEMPTS", "QUEUE_MAX_ATTEMPTS", "MAX_RETRY_ATTEMPTS", default=3, why="runs of a stage; the row wins", ge=1
+        "JOB_MAX_ATTEMPTS",
+        "QUEUE_MAX_ATTEMPTS",
+        "MAX_RETRY_ATTEMPTS",
+        default=3,
+        why="runs of a stage; the row wins",
+        ge=1,
     )
     backoff_base_ms: int = _named(
         "JOB_RETRY_BACKOFF_MS_BASE", "QUEUE_RETRY_BACKOFF_MS_BASE", default=60_000, why="first retry delay", ge=0
@@ -66,7 +73,9 @@ class Settings(BaseSettings):
         "JOB_RETRY_BACKOFF_MS_MAX", "QUEUE_RETRY_BACKOFF_MS_MAX", default=1_800_000, why="longest retry delay", ge=0
     )
     max_wait_sec: float = _named("MAX_WAIT_SEC", default=86_400, why="longest wait for a service that is down", gt=0)
-    clip_sla_factor: float = _named("CLIP_SLA_FACTOR", default=6, why="deadline of clip: expected duration x this", gt=0)
+    clip_sla_factor: float = _named(
+        "CLIP_SLA_FACTOR", default=6, why="deadline of clip: expected duration x this", gt=0
+    )
     asr_sla_factor: float = _named("ASR_SLA_FACTOR", default=12, why="deadline of asr: expected duration x this", gt=0)
     burnin_sla_factor: float = _named("BURNIN_SLA_FACTOR", default=8, why="deadline of burn-in: duration x this", gt=0)
 
@@ -90,8 +99,12 @@ class Settings(BaseSettings):
 
     # -- captions
     asr_engine: str = _named("ASR_ENGINE", default="whisper", why="engine that makes captions")
-    asr_model: str = _named("ASR_MODEL", default="", why="folder or name of a Whisper model; empty: the embedded tiny.en")
+    asr_model: str = _named(
+        "ASR_MODEL", default="", why="folder or name of a Whisper model; empty: the embedded tiny.en"
+    )
     asr_threads: int = _named("ASR_THREADS", default=0, why="threads of one transcription; 0: the engine decides", ge=0)
+
+    credits_per_output: int = _named("CREDITS_PER_OUTPUT", default=1, why="what an account pays for one output", ge=0)
 
     log_level: str = _named("LOG_LEVEL", default="INFO", why="DEBUG, INFO, WARNING or ERROR")
 
@@ -136,7 +149,9 @@ def current() -> Settings:
     except ValidationError as exc:
         first = exc.errors()[0]
         name = str(first["loc"][0]).upper()
-        raise SettingInvalid(f"{name} cannot be used: {first['msg'].removeprefix('Value error, ').rstrip('.')}.") from None
+        raise SettingInvalid(
+            f"{name} cannot be used: {first['msg'].removeprefix('Value error, ').rstrip('.')}."
+        ) from None
 
 
 @dataclass(frozen=True)

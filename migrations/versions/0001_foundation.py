@@ -236,7 +236,7 @@ CREATE TABLE workers (
     slots          int NOT NULL DEFAULT 1,
     boot_id        text,
     pid            int,
-    pid_started_at double precision,
+    pid_started    text,
     current_job_id uuid,
     capabilities   jsonb NOT NULL DEFAULT '{{}}',
     metadata       jsonb NOT NULL DEFAULT '{{}}',

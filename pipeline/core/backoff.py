@@ -14,11 +14,11 @@ from uuid import UUID
 def ceiling(attempt: int, base: timedelta, cap: timedelta) -> timedelta:
     """The longest delay after that many executions: base, 2 base, 4 base ... cap."""
     doublings = min(attempt - 1, 40)  # beyond that every base has met every cap
-    return min(cap, base * 2**doublings)
+    return min(cap, base * int(2**doublings))
 
 
 def delay(job_id: UUID, attempt: int, base: timedelta, cap: timedelta) -> timedelta:
     """How long the job waits after its attempt-th execution: between half a second and the ceiling."""
     longest = ceiling(attempt, base, cap)
-    drawn = longest * random.Random(f"{job_id}:{attempt}").random()
+    drawn = longest * random.Random(f"{job_id}:{attempt}").random()  # noqa: S311 - spreads, hides nothing
     return max(drawn, min(longest, timedelta(seconds=0.5)))

@@ -1,6 +1,6 @@
 """What can happen to a job, and what can be answered?
 
-Each way on, out or back is one class here. `machine.transition` decides what it does; `store.jobs.apply` carries it out.
+Each way on, out or back is one class here. `machine.transition` decides what it does, `store.jobs.apply` does it.
 """
 
 from __future__ import annotations

@@ -127,12 +127,16 @@ def _clip(item: Any, n: int) -> Clip:
     name = item.get("name", f"clip{n + 1}")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise BadRequest(
-            "CLIP_NAME_BAD", f"The name of {where} must be 1-64 letters, digits, '.', '_' or '-'.", field=f"{where}.name"
+            "CLIP_NAME_BAD",
+            f"The name of {where} must be 1-64 letters, digits, '.', '_' or '-'.",
+            field=f"{where}.name",
         )
     start = _seconds(item.get("start", 0), f"{where}.start")
     end = None if item.get("end") is None else _seconds(item["end"], f"{where}.end")
     if end is not None and end <= start:
-        raise BadRequest("CLIP_END_BEFORE_START", f"{where} ends at {end:g} s, not after its start.", field=f"{where}.end")
+        raise BadRequest(
+            "CLIP_END_BEFORE_START", f"{where} ends at {end:g} s, not after its start.", field=f"{where}.end"
+        )
     return Clip(name=name, start_s=start, end_s=end)
 
 

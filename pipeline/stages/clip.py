@@ -70,8 +70,6 @@ class _Maker:
         )
 
         def on_progress(seen: Progress) -> None:
-            if seen.media_time_s is None:
-                return
             share = min(1.0, seen.media_time_s / cut.duration_s)
             self._ctx.progress(100 * (self._nth + share) / self._of, self._nth * 1e6 + seen.media_time_s)
 

@@ -106,7 +106,9 @@ class Context:
         self.check()
         made = self.scratch.publish(work, self.scratch.path(f"{key}-final{suffix}"), check=self.check)
         file = File(name=made.path.name, sha256=made.sha256, size=made.size)
-        self.remember(key, {"file": {"name": file.name, "sha256": file.sha256, "size": file.size}, "facts": dict(facts)})
+        self.remember(
+            key, {"file": {"name": file.name, "sha256": file.sha256, "size": file.size}, "facts": dict(facts)}
+        )
         return Unit(made.path, file, facts)
 
     # -- outputs -----------------------------------------------------------------------------------------------------

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import NothingSucceeded, ScratchLost, TargetError, TargetRefused
 from pipeline.core.job import Outcome, OutputStatus
-from pipeline.core.output import Output, outcome
+from pipeline.core.output import File, Output, outcome
 from pipeline.delivery import deliver
 from pipeline.media.source import shown
 from pipeline.stages.context import Context
@@ -58,9 +57,7 @@ def _see(ctx: Context, delivery: Mapping[str, Any]) -> None:
             raise ScratchLost(f"{file['key']} is not whole at {target.name}.")
 
 
-def _manifest(
-    ctx: Context, outputs: list[Output], deliveries: list[dict[str, Any]], how: Outcome
-) -> dict[str, str]:
+def _manifest(ctx: Context, outputs: list[Output], deliveries: list[dict[str, Any]], how: Outcome) -> dict[str, str]:
     """Publish the manifest; where it lies at each target that took it."""
     content = {
         "job": str(ctx.job.id),
@@ -70,16 +67,15 @@ def _manifest(
         "outputs": [_entry(o, [d for d in deliveries if d["output_id"] == o.id]) for o in outputs],
     }
 
-    def write(work: Path) -> Mapping[str, Any]:
-        work.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
-        return {}
-
-    unit = ctx.file_once("manifest", ".json", write)
-    key = key_of(ctx, "manifest", unit.file)
+    # Written anew each time: it must say what is true now, whatever an earlier run had found.
+    work = ctx.scratch.path("manifest-work.json")
+    work.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
+    made = ctx.scratch.publish(work, ctx.scratch.path("manifest-final.json"), check=ctx.check)
+    key = key_of(ctx, "manifest", File(name=made.path.name, sha256=made.sha256, size=made.size))
     urls = {}
     for name in ctx.request.targets:
         try:
-            urls[name] = deliver(ctx.targets[name], unit.path, key, unit.file.sha256, check=ctx.check).url
+            urls[name] = deliver(ctx.targets[name], made.path, key, made.sha256, check=ctx.check).url
         except TargetRefused:
             continue
     if not urls:

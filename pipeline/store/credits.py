@@ -7,6 +7,9 @@ the account's CHECK refuses to overdraw: then nothing of the statement happens.
 
 from __future__ import annotations
 
+from sqlalchemy.exc import IntegrityError
+
+from pipeline.core.errors import BadRequest, InsufficientCredits, IronclipError
 from pipeline.core.moves import Settlement
 
 # Both lists are parts of a WITH clause; `moved` and `born` are the job rows that the statement just wrote.
@@ -40,7 +43,7 @@ def _end_holds(charged: str) -> str:
       FROM moved
       JOIN credit_entries h ON h.job_id = moved.id AND h.run = moved.run AND h.kind = 'hold'
       JOIN outputs o ON o.id = h.output_id
-    ON CONFLICT DO NOTHING RETURNING account_id, amount)"""  # noqa: S608 - fixed words
+    ON CONFLICT DO NOTHING RETURNING account_id, amount)"""
 
 
 def entries_for(settlement: Settlement) -> list[str]:
@@ -51,3 +54,13 @@ def entries_for(settlement: Settlement) -> list[str]:
         Settlement.REFUND: _end_holds("false"),
     }
     return [entered[settlement], _BALANCE]
+
+
+def refused(exc: IntegrityError, account: str | None) -> IronclipError | IntegrityError:
+    """What the database's refusal means for whoever asked."""
+    constraint = getattr(getattr(exc.orig, "diag", None), "constraint_name", None)
+    if constraint == "nobody_overdraws":
+        return InsufficientCredits(f"Account {account!r} has not enough credits.")
+    if constraint == "jobs_account_id_fkey":
+        return BadRequest("UNKNOWN_ACCOUNT", f"There is no account {account!r}.", field="account")
+    return exc

@@ -16,14 +16,15 @@ from typing import Any, TypeVar
 
 import psycopg2.extensions
 import psycopg2.extras
-from sqlalchemy import Connection, CursorResult, Engine, TextClause, create_engine
+from sqlalchemy import Connection, CursorResult, Engine, TextClause, create_engine, event
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.orm import Session as OrmSession
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
 
 from pipeline import settings
 from pipeline.core.errors import DatabaseUnavailable
 
-psycopg2.extras.register_uuid()
+psycopg2.extras.register_uuid()  # type: ignore[no-untyped-call]
 
 CONNECT = {
     "connect_timeout": 5,
@@ -37,6 +38,7 @@ CONNECT = {
 PATIENCE_S = 5.0
 
 T = TypeVar("T")
+Session = OrmSession | Connection  # whatever a caller's transaction is
 
 
 def is_outage(exc: BaseException) -> bool:
@@ -57,7 +59,7 @@ class Database:
         self._patience_s = patience_s
 
     def run(self, statement: TextClause, /, **params: Any) -> list[Any]:
-        """The rows of one statement that commits by itself. Retried when the connection broke, so it must be harmless twice."""
+        """The rows of one statement that commits by itself. It is run again if the connection broke: harmless twice."""
 
         def once() -> list[Any]:
             with self._each.connect() as conn:
@@ -94,6 +96,24 @@ class Database:
                 raise DatabaseUnavailable("Postgres cannot be reached.") from exc
             raise
         raise AssertionError("unreachable")
+
+
+@contextmanager
+def savepoint(session: Session) -> Iterator[Connection]:
+    """A part of the caller's transaction that can fail without taking the rest with it."""
+    conn = session.connection() if isinstance(session, OrmSession) else session
+    with conn.begin_nested():
+        yield conn
+
+
+def after_commit(session: Session, action: Callable[[], None]) -> None:
+    """Call `action` when the caller's Session has committed. A bare Connection cannot tell: then nothing is called."""
+
+    def when_done(_session: OrmSession) -> None:
+        action()
+
+    if isinstance(session, OrmSession):
+        event.listen(session, "after_commit", when_done, once=True)
 
 
 def fetch(result: CursorResult[Any]) -> list[Any]:

@@ -16,12 +16,13 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, TextClause, text
+from sqlalchemy.exc import IntegrityError
 
-from pipeline.core.errors import NoSuchJob
+from pipeline.core.errors import IdempotencyConflict, NoSuchJob
 from pipeline.core.job import Job
 from pipeline.core.machine import transition
 from pipeline.core.moves import Claim, Event, Expire, Move, Refusal, Settlement, Transition
-from pipeline.store import credits
+from pipeline.store import credits as ledger
 from pipeline.store.engine import Database, dumps, fetch
 from pipeline.store.rows import assignments, job_of, listed
 
@@ -119,13 +120,23 @@ def _write_sql(
             INSERT INTO job_attempts (fence, job_id, "table", run, stage, attempt, worker, request_id)
             SELECT fence, id, '{table}', run, stage, attempt_count, locked_by, request_id FROM moved)""")
     if settlement is not None:
-        parts += credits.entries_for(settlement)
-    return text(f"WITH {', '.join(parts)} SELECT {listed('moved')} FROM moved")  # noqa: S608 - names, no values
+        parts += ledger.entries_for(settlement)
+    if settlement is Settlement.HOLD:  # a new run: what failed before gets another chance
+        parts += REOPEN
+    return text(f"WITH {', '.join(parts)} SELECT {listed('moved')} FROM moved")
+
+
+REOPEN = (
+    """reopened AS (
+        UPDATE outputs SET status = 'pending', error_code = NULL, error_message = NULL FROM moved
+         WHERE outputs.job_id = moved.id AND outputs.generation = moved.building AND outputs.status = 'failed')""",
+    "asked_again AS (DELETE FROM deliveries d USING moved WHERE d.job_id = moved.id AND d.status = 'refused')",
+)
 
 
 @lru_cache(maxsize=8)
 def _select(table: Table, condition: str) -> TextClause:
-    return text(f"SELECT {listed('j')}, clock_timestamp() AS now FROM {table} j WHERE {condition}")  # noqa: S608
+    return text(f"SELECT {listed('j')}, clock_timestamp() AS now FROM {table} j WHERE {condition}")
 
 
 def read(db: Database, job_id: UUID, table: Table = Table.JOBS) -> tuple[Job, datetime]:
@@ -155,7 +166,7 @@ ENQUEUE = text(f"""
     told AS (
         INSERT INTO job_events (job_id, type, stage, attempt, data)
         SELECT id, 'queued', stage, 0, jsonb_build_object('priority', priority, 'table', 'jobs') FROM born),
-    {", ".join(credits.HOLD_AT_BIRTH)}
+    {", ".join(ledger.HOLD_AT_BIRTH)}
     SELECT {listed("born")} FROM born""")
 
 # The key belongs to one account: two customers may use the same one.
@@ -165,16 +176,21 @@ TWIN = text(f"""
      ORDER BY (j.id = :id) DESC LIMIT 1""")
 
 
-def insert(conn: Connection, **columns: Any) -> Job | None:
-    """Row, outputs, event and credit hold of a new job; None if its id or idempotency key is taken."""
-    rows = fetch(conn.execute(ENQUEUE, columns))
-    return job_of(rows[0]._mapping) if rows else None
+def insert(conn: Connection, **columns: Any) -> tuple[Job, bool]:
+    """Row, outputs, event and credit hold of a new job, and True; or the job that has its id or idempotency key.
 
-
-def twin(conn: Connection, job_id: UUID, key: str | None, account: str | None) -> tuple[Job, str]:
-    """The job that took the id or the key first, and the hash of what it asked for."""
-    row = fetch(conn.execute(TWIN, {"id": job_id, "key": key, "account": account}))[0]
-    return job_of(row._mapping), row.request_hash
+    IdempotencyConflict if that one asked for something else; InsufficientCredits if the account cannot pay.
+    """
+    try:
+        rows = fetch(conn.execute(ENQUEUE, columns))
+    except IntegrityError as exc:
+        raise ledger.refused(exc, columns["account"]) from exc
+    if rows:
+        return job_of(rows[0]._mapping), True
+    first = fetch(conn.execute(TWIN, {name: columns[name] for name in ("id", "key", "account")}))[0]
+    if first.request_hash != columns["hash"]:
+        raise IdempotencyConflict(f"Job {first.id} was asked for under this key, with another request.")
+    return job_of(first._mapping), False
 
 
 # -- what time finds -------------------------------------------------------------------------------------------------
@@ -216,12 +232,22 @@ TAKE_DUE = text(f"""
     UPDATE jobs SET published_at = clock_timestamp() FROM due WHERE jobs.id = due.id
     RETURNING {listed("jobs")}""")
 
+TAKE_ONE = text(f"""
+    UPDATE jobs SET published_at = clock_timestamp() WHERE id = :id AND status = 'queued' AND published_at IS NULL
+    RETURNING {listed("jobs")}""")
+
 UNPUBLISH = text("UPDATE jobs SET published_at = NULL WHERE id = ANY (:ids) AND status = 'queued'")
 
 
 def take_due(db: Database, limit: int, lost_after: timedelta) -> list[Job]:
     """The jobs that need a message now, marked as published."""
     return [job_of(row._mapping) for row in db.run(TAKE_DUE, limit=limit, lost_after=lost_after)]
+
+
+def take_one(db: Database, job_id: UUID) -> Job | None:
+    """This job, marked as published, if it still needs a message."""
+    rows = db.run(TAKE_ONE, id=job_id)
+    return job_of(rows[0]._mapping) if rows else None
 
 
 def unpublish(db: Database, ids: Iterable[UUID]) -> None:
@@ -244,7 +270,7 @@ def _renew(table: Table) -> TextClause:
        SET lease_expires_at = least(clock_timestamp() + CAST(:lease AS interval), t.deadline_at),
            last_heartbeat_at = clock_timestamp()
       FROM mine WHERE t.id = mine.id
-    RETURNING t.id""")  # noqa: S608 - names, no values
+    RETURNING t.id""")
 
 
 def renew(db: Database, holder: str, requests: Sequence[str], lease: timedelta) -> set[UUID]:

@@ -60,7 +60,8 @@ def _config() -> Config:
 def _folder() -> Path:
     """Where the migrations are: inside an installed wheel, or beside the package in a checkout."""
     spec = find_spec("pipeline")
-    assert spec is not None and spec.origin is not None
+    assert spec is not None
+    assert spec.origin is not None
     package = Path(spec.origin).parent
     for folder in (package / "_migrations", package.parent / "migrations"):
         if (folder / "env.py").is_file():

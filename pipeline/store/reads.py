@@ -19,7 +19,7 @@ SHOWN = """
     j.skip_until, j.waiting_on, j.published_at, j.last_progress_value, j.last_progress_update, j.fail_code,
     j.fail_reason, j.last_error, j.created_at, j.updated_at, j.finished_at, j.request, j.context"""
 
-ONE = text(f"SELECT {SHOWN}, j.error_history FROM jobs j WHERE j.id = :id")  # noqa: S608 - names, no values
+ONE = text(f"SELECT {SHOWN}, j.error_history FROM jobs j WHERE j.id = :id")
 
 # Keyset pages: newest first, then everything before the last one seen.
 PAGE = text(f"""
@@ -27,7 +27,7 @@ PAGE = text(f"""
      WHERE (CAST(:status AS text) IS NULL OR j.status = :status)
        AND (CAST(:before AS uuid) IS NULL
             OR (j.created_at, j.id) < (SELECT b.created_at, b.id FROM jobs b WHERE b.id = :before))
-     ORDER BY j.created_at DESC, j.id DESC LIMIT :limit""")  # noqa: S608 - names, no values
+     ORDER BY j.created_at DESC, j.id DESC LIMIT :limit""")
 
 EVENTS = text("""
     SELECT id, job_id, type, stage, attempt, data, at FROM job_events
@@ -69,7 +69,9 @@ def one(db: Database, job: UUID) -> dict[str, Any]:
     return shown
 
 
-def page(db: Database, *, status: str | None = None, before: UUID | None = None, limit: int = 50) -> list[dict[str, Any]]:
+def page(
+    db: Database, *, status: str | None = None, before: UUID | None = None, limit: int = 50
+) -> list[dict[str, Any]]:
     """The newest jobs, or those just before one that was seen."""
     return [dict(row._mapping) for row in db.run(PAGE, status=status, before=before, limit=limit)]
 

@@ -58,7 +58,8 @@ def assignments(before: Job, after: Job, now: datetime) -> tuple[list[str], dict
     written as its distance from `now`, added to Postgres's own clock at the moment of writing.
     """
     old, new = columns_of(before), columns_of(after)
-    clauses, params = [], {}
+    clauses: list[str] = []
+    params: dict[str, Any] = {}
     for name, value in new.items():
         if value == old[name]:
             continue

@@ -11,8 +11,8 @@ from sqlalchemy import text
 from pipeline.store.engine import Database
 
 REGISTER = text("""
-    INSERT INTO workers (id, name, hostname, status, queues, slots, boot_id, pid, pid_started_at, last_heartbeat)
-    VALUES (:id, :name, :hostname, 'idle', CAST(:queues AS text[]), :slots, :boot_id, :pid, :pid_started_at,
+    INSERT INTO workers (id, name, hostname, status, queues, slots, boot_id, pid, pid_started, last_heartbeat)
+    VALUES (:id, :name, :hostname, 'idle', CAST(:queues AS text[]), :slots, :boot_id, :pid, :pid_started,
             clock_timestamp())
     ON CONFLICT (id) DO UPDATE SET status = 'idle', last_heartbeat = clock_timestamp(), stopped_at = NULL""")
 
@@ -41,7 +41,7 @@ def register(
     slots: int,
     boot_id: str | None,
     pid: int,
-    pid_started_at: float | None,
+    pid_started: str | None,
 ) -> None:
     """A new incarnation is here."""
     db.run(
@@ -53,7 +53,7 @@ def register(
         slots=slots,
         boot_id=boot_id,
         pid=pid,
-        pid_started_at=pid_started_at,
+        pid_started=pid_started,
     )
 
 

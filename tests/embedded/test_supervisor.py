@@ -52,7 +52,8 @@ def test_a_killed_child_is_started_again_and_its_neighbour_left_alone(supervise,
 
     os.kill(first, signal.SIGKILL)
 
-    assert wait_until(lambda: supervisor.pid("one") not in (None, first), PATIENCE_S)
+    assert wait_until(lambda: len(events) == 4, PATIENCE_S)
+    assert supervisor.pid("one") not in (None, first)
     assert supervisor.pid("two") == neighbour
     assert what(events) == [("one", "started"), ("two", "started"), ("one", "died"), ("one", "started")]
     assert str(events[2]) == "one died (exit code -9), starting it again in 0 s"

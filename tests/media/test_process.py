@@ -133,7 +133,7 @@ def test_the_check_is_asked_twice_a_second_even_of_a_program_that_never_stops_ta
 
 
 def test_the_end_of_the_time_kills_the_whole_tree(tmp_path: Path) -> None:
-    with pytest.raises(ClipTimeout, match="ran longer than 0.5 s"):
+    with pytest.raises(ClipTimeout, match=r"ran longer than 0\.5 s"):
         process.run(["sh", "-c", TREE], cwd=tmp_path, timeout_s=0.5)
     with pytest.raises(SourceTimeout):
         process.run(["sleep", "9"], cwd=tmp_path, timeout_s=0.1, timeout_error=SourceTimeout)
@@ -148,7 +148,9 @@ def test_what_a_program_leaves_behind_is_killed_when_it_ends(tmp_path: Path) -> 
     wait_for(lambda: not is_alive(pids(tmp_path, 1)[0]))
 
 
-def test_kill_9_of_the_worker_leaves_nothing_of_the_tree(tmp_path: Path, worker: Callable[..., subprocess.Popen[bytes]]) -> None:
+def test_kill_9_of_the_worker_leaves_nothing_of_the_tree(
+    tmp_path: Path, worker: Callable[..., subprocess.Popen[bytes]]
+) -> None:
     ours = worker(["sh", "-c", TREE])
     tree = pids(tmp_path, 2)
 

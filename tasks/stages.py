@@ -1,0 +1,31 @@
+"""The five stages as Celery tasks, made from one table."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from celery import Task
+
+from pipeline.core.job import Stage
+from pipeline.core.routing import QUEUE_OF, task_of
+from pipeline.runner import Delivery, run_stage
+from pipeline.stages import STAGES
+from tasks import app
+from tasks.worker import identity
+
+
+def _task(stage: Stage) -> Task:
+    @app.task(bind=True, name=task_of(stage), queue=QUEUE_OF[stage])
+    def run(self: Task, job_id: str) -> dict[str, Any]:
+        answer = run_stage(stage, UUID(job_id), Delivery(worker=identity(), request_id=self.request.id))
+        if not answer.onward:
+            # Nothing is left for the next link: end the chain without noise. Flower shows SUCCESS and what was said.
+            self.request.chain = None
+            self.request.callbacks = None
+        return {"job": job_id, "stage": stage, "answer": answer.word}
+
+    return run
+
+
+TASKS = {stage: _task(stage) for stage in STAGES}
