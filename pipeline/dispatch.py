@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from amqp.exceptions import ChannelError
 from celery import Celery, chain
 from kombu.exceptions import KombuError
 from kombu.exceptions import OperationalError as BrokerError
 
 from pipeline import settings
 from pipeline.core.errors import BrokerUnavailable
-from pipeline.core.job import Job
+from pipeline.core.job import Job, Stage
 from pipeline.core.routing import CONTROL, DEFAULT, QUEUE_OF, SUBMIT, task_of
 
 PUBLISH_ONCE = {"max_retries": 1, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.2}
@@ -62,6 +63,28 @@ def start(job: Job) -> None:
         for stage in job.remaining()
     ]
     _publish(lambda: chain(*links, app=client).apply_async(retry=True, retry_policy=PUBLISH_ONCE))
+
+
+def idle_stages() -> list[Stage]:
+    """The stages whose queues hold no message at all: what was published to them has been delivered, or is lost.
+
+    While a queue holds messages, its rows are a backlog, and publishing them again would only make it longer.
+    """
+    try:
+        with client.connection_for_read() as connection:
+            connection.ensure_connection(max_retries=1, interval_start=0)
+            empty = {queue for queue in set(QUEUE_OF.values()) if _waiting(connection, queue) == 0}
+    except (BrokerError, KombuError, OSError):
+        return []
+    return [stage for stage, queue in QUEUE_OF.items() if queue in empty]
+
+
+def _waiting(connection: Any, queue: str) -> int:
+    with connection.channel() as channel:
+        try:
+            return int(channel.queue_declare(queue, passive=True).message_count)
+        except ChannelError:  # nobody has made that queue, or the broker lost it
+            return 0
 
 
 def send_submission(request: dict[str, Any], job_id: UUID) -> None:

@@ -19,6 +19,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from pipeline.core.errors import SettingInvalid
 
+POSTGRES_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg2")  # each means our driver, whatever the default is
+
 
 def _named(*names: str, default: Any, why: str, **limits: Any) -> Any:
     return Field(default=default, description=why, validation_alias=AliasChoices(*names), **limits)
@@ -107,6 +109,21 @@ class Settings(BaseSettings):
     credits_per_output: int = _named("CREDITS_PER_OUTPUT", default=1, why="what an account pays for one output", ge=0)
 
     log_level: str = _named("LOG_LEVEL", default="INFO", why="DEBUG, INFO, WARNING or ERROR")
+
+    @field_validator("database_url")
+    @classmethod
+    def _our_driver(cls, value: str) -> str:
+        scheme, mark, rest = value.partition("://")
+        if value and (not mark or scheme not in POSTGRES_SCHEMES):
+            raise ValueError("must be an address like postgresql://user:password@host:5432/name")
+        return f"postgresql+psycopg2://{rest}" if value else value
+
+    @field_validator("broker_url")
+    @classmethod
+    def _an_address(cls, value: str) -> str:
+        if value and "://" not in value:
+            raise ValueError("must be an address like redis://:password@host:6379/0")
+        return value
 
     @field_validator("log_level")
     @classmethod

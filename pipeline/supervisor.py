@@ -118,6 +118,8 @@ class Supervisor:
             give_up_at = time.monotonic() + self.grace_s
             codes = {kept.child.name: self._see_off(kept, give_up_at) for kept in running}
             self._note.unlink(missing_ok=True)
+        if self._watch.is_alive() and threading.current_thread() is not self._watch:
+            self._watch.join()
         return codes
 
     def pid(self, name: str) -> int | None:
@@ -140,10 +142,13 @@ class Supervisor:
 
     def _keep_running(self) -> None:
         while not self._draining.wait(WATCH_S):
-            with self._changing:
-                for kept in self._kept.values():
-                    if not self._draining.is_set():
-                        self._look_after(kept)
+            self._look_round()
+
+    def _look_round(self) -> None:
+        with self._changing:
+            for kept in self._kept.values():
+                if not self._draining.is_set():  # perhaps since we asked for the lock
+                    self._look_after(kept)
 
     def _look_after(self, kept: _Kept) -> None:
         now = time.monotonic()

@@ -76,7 +76,7 @@ def _reap(db: Database) -> Reaped:
 def _sweep(db: Database) -> Swept:
     now = settings.current()
     lost_after = timedelta(seconds=now.republish_sec)
-    due = jobs.take_due(db, now.sweep_batch, lost_after)
+    due = jobs.take_due(db, now.sweep_batch, lost_after, dispatch.idle_stages())
     for n, job in enumerate(due):
         try:
             dispatch.start(job)

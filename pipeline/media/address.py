@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from pipeline.core.errors import SourceDown, SourceForbidden
 
 Address = IPv4Address | IPv6Address
 
-# Public by number, yet only ever answered by the machine's own cloud.
-CLOUD_INTERNAL = frozenset({IPv4Address("168.63.129.16")})
+# Public to Python, yet answered by the machine's own cloud if at all: Azure's host, and the protocol assignments.
+CLOUD_INTERNAL = (IPv4Network("168.63.129.16/32"), IPv4Network("192.0.0.0/24"))
 NAT64 = IPv6Network("64:ff9b::/96")
 
 
@@ -24,7 +24,9 @@ def is_public(address: Address) -> bool:
     inner = _wrapped(address)
     if inner is not None:
         return is_public(inner)
-    return address.is_global and not address.is_multicast and not address.is_reserved and address not in CLOUD_INTERNAL
+    if any(address in network for network in CLOUD_INTERNAL):
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
 
 
 def _wrapped(address: Address) -> IPv4Address | None:

@@ -224,7 +224,9 @@ def _encoded(source: Path, facts: probe.Facts, cut: Cut) -> _Graph:
     if facts.video is None and not facts.audio:
         raise SourceUnreadable("The source has neither video nor audio.")
     seek_s = _seek_to(source, facts, cut.start_s)
-    opened = ffmpeg.opened(source, f=_demuxer(facts), ss=f"{seek_s:.6f}")
+    # Not even to 0 when it need not seek: some demuxers land behind the first keyframe.
+    seek = {"ss": f"{seek_s:.6f}"} if seek_s > 0 else {}
+    opened = ffmpeg.opened(source, f=_demuxer(facts), **seek)
     length = f"{cut.duration_s:.6f}"
     lead = f"{cut.start_s - seek_s:.6f}"
     options: dict[str, Any] = {"t": length, **MUX}

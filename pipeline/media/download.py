@@ -27,7 +27,7 @@ from pipeline.core.errors import (
     SourceTooLarge,
     UpstreamFailure,
 )
-from pipeline.files import Check, go_on
+from pipeline.files import Check
 from pipeline.media import address
 
 OnBytes = Callable[[int, int | None], None]  # so many have come, of so many (if the server says)
@@ -51,13 +51,12 @@ class Limits:
     exceptions: tuple[str, ...] = ()
 
 
-def ignore(_done: int, _total: int | None) -> None:
-    """Nobody wants to know."""
-
-
-def download(url: str, into: Path, limits: Limits, *, check: Check = go_on, on_progress: OnBytes = ignore) -> Path:
+def download(url: str, into: Path, limits: Limits, *, check: Check, on_progress: OnBytes) -> Path:
     """Fetch the URL into this file, which appears only when it is complete."""
-    transfer = _Transfer(url, into.with_name(into.name + ".part"), limits)
+    try:
+        transfer = _Transfer(url, into.with_name(into.name + ".part"), limits)
+    except httpx.InvalidURL as exc:
+        raise SourceForbidden("The source's address cannot be read.") from exc
     thread = threading.Thread(target=transfer.run, name="download", daemon=True)
     deadline = time.monotonic() + limits.timeout_s
     thread.start()
@@ -142,6 +141,8 @@ class _Transfer:
             except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
                 if last == 0:
                     raise SourceDown(f"{self.host} cannot be reached.", service=self.service) from exc
+            except httpx.InvalidURL as exc:
+                raise SourceForbidden(f"{self.host} redirects to something that is not http.") from exc
             except httpx.TimeoutException as exc:
                 raise SourceTimeout(f"{self.host} fell silent.", service=self.service) from exc
             except httpx.HTTPError as exc:
@@ -166,8 +167,6 @@ class _Transfer:
                 self._refuse(response.status_code)
             self._save(response)
             return None
-        except httpx.InvalidURL as exc:
-            raise UpstreamFailure(f"{self.host} redirects to nowhere.", service=self.service) from exc
         finally:
             response.close()
 

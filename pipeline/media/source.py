@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from pipeline import settings
@@ -18,14 +18,14 @@ from pipeline.core.errors import BadRequest, SourceForbidden, SourceNotFound, So
 from pipeline.files import Check, go_on
 from pipeline.media import address
 
-FIELD = "source"
+if TYPE_CHECKING:
+    from pipeline.media.download import OnBytes
 
-OnBytes = Callable[[int, int | None], None]  # bytes so far, of how many if that is known
+FIELD = "source"
 
 
 def ignore(_done: int, _total: int | None) -> None:
     """The progress that nobody watches."""
-
 
 
 def validate(source: str) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import IntegrityError
 
 from pipeline.core.errors import IdempotencyConflict, NoSuchJob
-from pipeline.core.job import Job
+from pipeline.core.job import Job, Stage
 from pipeline.core.machine import transition
 from pipeline.core.moves import Claim, Event, Expire, Move, Refusal, Settlement, Transition
 from pipeline.store import credits as ledger
@@ -218,13 +218,14 @@ def expire_some(db: Database, table: Table, limit: int, grace: timedelta = timed
     return moved
 
 
-# A published row that nobody claimed for so long has lost its message. Whoever publishes a row marks it in the same
-# statement, and SKIP LOCKED keeps two sweeps off the same row.
+# A published row that nobody claimed for so long, while its queue is empty, has lost its message. Whoever publishes a
+# row marks it in the same statement, and SKIP LOCKED keeps two sweeps off the same row.
 TAKE_DUE = text(f"""
     WITH due AS (
         SELECT id FROM jobs
          WHERE status = 'queued'
-           AND (published_at IS NULL OR published_at < clock_timestamp() - CAST(:lost_after AS interval))
+           AND (published_at IS NULL
+                OR (stage = ANY (:idle) AND published_at < clock_timestamp() - CAST(:lost_after AS interval)))
            AND coalesce(next_earliest_run_at, '-infinity') <= clock_timestamp()
            AND coalesce(skip_until, '-infinity') <= clock_timestamp()
          ORDER BY recovery DESC, array_position(ARRAY['high', 'normal', 'low'], priority), created_at
@@ -239,9 +240,10 @@ TAKE_ONE = text(f"""
 UNPUBLISH = text("UPDATE jobs SET published_at = NULL WHERE id = ANY (:ids) AND status = 'queued'")
 
 
-def take_due(db: Database, limit: int, lost_after: timedelta) -> list[Job]:
-    """The jobs that need a message now, marked as published."""
-    return [job_of(row._mapping) for row in db.run(TAKE_DUE, limit=limit, lost_after=lost_after)]
+def take_due(db: Database, limit: int, lost_after: timedelta, idle: Iterable[Stage]) -> list[Job]:
+    """The jobs that need a message now, marked as published. `idle`: the stages whose queues hold no message."""
+    rows = db.run(TAKE_DUE, limit=limit, lost_after=lost_after, idle=[str(stage) for stage in idle])
+    return [job_of(row._mapping) for row in rows]
 
 
 def take_one(db: Database, job_id: UUID) -> Job | None:

@@ -9,10 +9,11 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from pipeline.core.errors import DatabaseUnavailable, ToolMissing
+from pipeline.core.errors import BadRequest, DatabaseUnavailable, ToolMissing
 
 LOCK = text("SELECT pg_advisory_lock(hashtext('ironclip migrations'))")
 UNLOCK = text("SELECT pg_advisory_unlock(hashtext('ironclip migrations'))")
@@ -47,6 +48,8 @@ def _migrate(url: str, revision: str, *, up: bool) -> str:
             return now
     except OperationalError as exc:
         raise DatabaseUnavailable("Postgres cannot be reached.") from exc
+    except CommandError as exc:
+        raise BadRequest("UNKNOWN_REVISION", f"There is no way to revision {revision!r}.", field="revision") from exc
     finally:
         engine.dispose()
 

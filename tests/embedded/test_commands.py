@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
 import urllib.error
 import urllib.request
@@ -31,7 +32,9 @@ class Running:
     def worker_answers(self) -> bool:
         celery, _, tasks = self.worker.argv[:3]
         ping = [celery, "-A", tasks, "inspect", "ping", "--timeout", "2"]
-        return "pong" in subprocess.run(ping, env=dict(self.worker.env), capture_output=True, text=True).stdout
+        return (
+            "pong" in subprocess.run(ping, env={**os.environ, **self.worker.env}, capture_output=True, text=True).stdout
+        )
 
     def flower_says(self, login: str | None = None) -> int:
         request = urllib.request.Request(f"http://127.0.0.1:{self.flower_port}/workers")
@@ -60,11 +63,7 @@ def running(env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.cluster
-def test_worker_beat_and_flower_run_and_end_when_they_are_asked_to(running: Running, monkeypatch) -> None:
-    for name, value in running.worker.env.items():
-        monkeypatch.setenv(name, value)
-    running.worker.env["PATH"] = "/usr/bin:/bin"
-
+def test_worker_beat_and_flower_run_and_end_when_they_are_asked_to(running: Running) -> None:
     assert wait_until(running.worker_answers, PATIENCE_S), running.supervisor.log("worker").read_text()
     assert wait_until(lambda: running.flower_says(LOGIN) == 200, PATIENCE_S)
     assert running.flower_says() == 401

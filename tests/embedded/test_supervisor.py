@@ -107,13 +107,15 @@ def test_draining_ends_a_stubborn_child_and_all_below_it_when_the_grace_is_over(
     assert what(events)[-1] == ("stubborn", "killed")
 
 
-def test_a_child_that_dies_while_draining_is_not_started_again(supervise, events: list[Event]) -> None:
+def test_nobody_is_started_again_while_draining_or_after_it(supervise, events: list[Event]) -> None:
     supervisor = supervise(Child("one", IDLE), Child("two", IDLE))
 
     codes = supervisor.drain()
+    supervisor._look_round()  # as a watcher does that waited while we drained
 
     assert codes == {"one": -signal.SIGTERM, "two": -signal.SIGTERM}
     assert supervisor.pid("one") is None
+    assert what(events)[-2:] == [("one", "stopped"), ("two", "stopped")]
     assert supervisor.drain() == {}
 
 

@@ -118,7 +118,7 @@ def test_a_check_that_raises_kills_the_whole_tree(tmp_path: Path) -> None:
     assert not [pid for pid in pids(tmp_path, 2) if is_alive(pid)]
 
 
-def test_the_check_is_asked_twice_a_second_even_of_a_program_that_never_stops_talking(tmp_path: Path) -> None:
+def test_the_check_is_asked_every_second_even_of_a_program_that_never_stops_talking(tmp_path: Path) -> None:
     asked: list[float] = []
 
     def check() -> None:
@@ -129,7 +129,7 @@ def test_the_check_is_asked_twice_a_second_even_of_a_program_that_never_stops_ta
     with pytest.raises(LeaseLost):
         process.run(["yes"], cwd=tmp_path, check=check, on_line=lambda _line: None)
 
-    assert max(later - earlier for earlier, later in pairwise(asked)) < 0.5
+    assert max(later - earlier for earlier, later in pairwise(asked)) < 1.0
 
 
 def test_the_end_of_the_time_kills_the_whole_tree(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_kill_9_of_the_worker_leaves_nothing_of_the_tree(
     ours.kill()
     ours.wait()
 
-    wait_for(lambda: not [pid for pid in tree if is_alive(pid)], within_s=2)
+    wait_for(lambda: not [pid for pid in tree if is_alive(pid)], within_s=5)
 
 
 def test_a_worker_whose_pipe_was_inherited_by_another_takes_the_program_with_it(
@@ -171,7 +171,7 @@ def test_a_worker_whose_pipe_was_inherited_by_another_takes_the_program_with_it(
     ours.kill()
     ours.wait()
 
-    wait_for(lambda: not [pid for pid in tree if is_alive(pid)], within_s=2)
+    wait_for(lambda: not [pid for pid in tree if is_alive(pid)], within_s=5)
     os.close(pipe)
 
 
@@ -184,7 +184,7 @@ def test_kill_9_of_the_worker_leaves_no_ffmpeg(tmp_path: Path, worker: Callable[
     ours.kill()
     ours.wait()
 
-    wait_for(lambda: not is_alive(guard) and not is_alive(program), within_s=2)
+    wait_for(lambda: not is_alive(guard) and not is_alive(program), within_s=5)
 
 
 def test_a_stopped_program_dies_with_the_worker_too(
@@ -197,7 +197,7 @@ def test_a_stopped_program_dies_with_the_worker_too(
     ours.kill()
     ours.wait()
 
-    wait_for(lambda: not is_alive(program), within_s=2)
+    wait_for(lambda: not is_alive(program), within_s=5)
 
 
 def test_kill_9_of_the_guard_leaves_no_program_and_is_seen_as_killed(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_kill_9_of_the_guard_leaves_no_program_and_is_seen_as_killed(tmp_path: P
     ended = process.run(["sh", "-c", TREE], cwd=tmp_path, check=kill_the_guard)
 
     assert ended.returncode == -9
-    wait_for(lambda: not [pid for pid in killed if is_alive(pid)], within_s=2)
+    wait_for(lambda: not [pid for pid in killed if is_alive(pid)], within_s=5)
 
 
 def test_a_killed_ffmpeg_is_tried_again(tmp_path: Path) -> None:

@@ -1,0 +1,5 @@
+"""`python -m pipeline.cli` is `ironclip`."""
+
+from pipeline.cli import main
+
+main()

@@ -1,0 +1,88 @@
+"""How does a test type a command? `ironclip(...)` runs it as people do, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "pipeline.cli"]
+OURS = ("DATABASE_URL", "BROKER_URL", "REDIS_URL", "SCRATCH_DIR", "OUTPUT_DIR", "IRONCLIP_HOME")
+
+
+@dataclass(frozen=True)
+class Typed:
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def environment(told: Mapping[str, str]) -> dict[str, str]:
+    """This environment with exactly these settings of ours."""
+    kept = {name: value for name, value in os.environ.items() if name not in OURS}
+    return {**kept, "PYTHONPATH": str(ROOT), **told}
+
+
+@pytest.fixture
+def ironclip(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Typed]:
+    """Run a command in the system of `env`, or in the one that is handed in."""
+
+    def run(*argv: str, env: Mapping[str, str] | None = None, stdin: str = "", cwd: Path = tmp_path) -> Typed:
+        told = request.getfixturevalue("env") if env is None else env
+        done = subprocess.run(
+            [*COMMAND, *argv], env=environment(told), cwd=cwd, input=stdin, capture_output=True, text=True, timeout=170
+        )
+        assert "Traceback" not in done.stdout + done.stderr
+        return Typed(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a command that goes on; it is ended with the test."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start(*argv: str, env: Mapping[str, str], cwd: Path = tmp_path) -> subprocess.Popen[str]:
+        running.append(
+            subprocess.Popen(
+                [*COMMAND, *argv],
+                env=environment(env),
+                cwd=cwd,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A file that a request may name; nobody reads it here."""
+    path = tmp_path / "film.mp4"
+    path.write_bytes(b"not really a film")
+    return path
