@@ -43,6 +43,12 @@ def _keep(libc: ctypes.CDLL, capability: int) -> bool:
     return bool(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0) == 0)
 
 
+def tie_to_parent(signal: int) -> None:
+    """Get this signal when the parent ends (Linux only; elsewhere nothing happens)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal, 0, 0, 0)
+
+
 def main() -> None:
     """Tie, change user, exec."""
     told = json.loads(sys.argv[1])
@@ -51,7 +57,7 @@ def main() -> None:
         become(told["uid"], told["gid"], may_enter=told["may_enter"])
     # After the change of user: the kernel forgets the tie when credentials change.
     if sys.platform == "linux" and told["signal"]:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, told["signal"], 0, 0, 0)
+        tie_to_parent(told["signal"])
         if os.getppid() != told["parent"]:
             sys.exit("leash: the parent was gone before the tie was made")
     os.execv(program[0], program)  # noqa: S606 - there is no shell on purpose

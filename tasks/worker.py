@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from celery.worker import state
 
 from pipeline import log, settings
 from pipeline.heartbeat import Heartbeat
+from pipeline.leash import tie_to_parent
 from pipeline.processes import Identity
 from pipeline.store import workers
 from pipeline.store.engine import database
@@ -75,6 +77,12 @@ def register(worker: Any, who: UUID) -> None:
 def _boot_id() -> str | None:
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text().strip() if path.exists() else None
+
+
+@signals.worker_process_init.connect
+def _end_with_the_main_process(**_options: Any) -> None:
+    """A pool process whose worker was killed would go on with work that nobody renews or stops: it ends at once."""
+    tie_to_parent(signal.SIGKILL)
 
 
 @signals.setup_logging.connect

@@ -12,7 +12,7 @@ from uuid import UUID
 import typer
 
 from pipeline import intake
-from pipeline.cli import say, stack, summary
+from pipeline.cli import say, stack, summary, words
 from pipeline.cli.failing import CommandFailed
 from pipeline.cli.following import Screen, Silence, screen, watch
 from pipeline.cli.stack import Stack
@@ -78,7 +78,9 @@ def _carried_through(it: Stack, ids: Sequence[UUID], shown: Screen) -> list[dict
         who = (
             f"Job {first['id']}" if len(ids) == 1 else f"{len(lost)} of {len(ids)} jobs did not complete: {first['id']}"
         )
-        why = f"{first['fail_code']}: {first['fail_reason']}" if first["fail_code"] else first["status"]
+        why = (
+            f"{first['fail_code']}: {words.first_line(first['fail_reason'])}" if first["fail_code"] else first["status"]
+        )
         raise CommandFailed(f"{who} ended as {first['status']} ({why}).", evidence=_evidence(it, first["last_error"]))
     return done
 

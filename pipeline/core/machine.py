@@ -155,7 +155,8 @@ def _end(job: Job, move: HolderMove, now: datetime) -> Transition | Refusal:
 def _expire(job: Job, move: Expire, now: datetime) -> Transition | Refusal:
     if job.lease is None:
         return Refusal.FINISHED if job.is_final else Refusal.LEASE_LOST
-    if move.fence is not None and move.fence != job.fence:
+    # A death says nothing about whoever holds the job by now: only an expiry may speak without naming its lease.
+    if move.fence != job.fence and (move.fence is not None or move.proof is not Proof.LEASE_EXPIRED):
         return Refusal.LEASE_LOST
     if move.proof is Proof.LEASE_EXPIRED and job.lease.expires_at > now:
         return Refusal.STILL_ALIVE
@@ -234,7 +235,7 @@ def _requeue(job: Job, move: Requeue) -> Transition | Refusal:
     if not (job.status in (Status.FAILED, Status.CANCELLED) or (move.failed_only and partial)):
         return Refusal.NOT_ALLOWED
     stage = move.stage or (job.plan[0] if move.failed_only else job.stage)
-    if stage not in job.plan:
+    if stage not in job.plan or stage in job.remaining()[1:]:  # it builds on what the stages before it found out
         return Refusal.NOT_ALLOWED
     data = {"by": move.by, "stage": stage, "failed_only": move.failed_only}
     return Transition(_new_run(job, move, stage), (Event("requeued:manual", data),), Settlement.HOLD)
@@ -311,6 +312,7 @@ def _new_run(job: Job, move: Requeue | Rerender, stage: Stage) -> Job:
         status=Status.QUEUED,
         stage=stage,
         run=job.run + 1,
+        recovery=False,
         crash_count=0,
         release_count=0,
         rewind_count=0,

@@ -48,6 +48,19 @@ def test_demo_makes_the_clip_that_was_asked_for_with_the_right_words_twice_in_on
     assert embedded.running(tmp_path / ".ironclip") is None
 
 
+def test_a_demo_whose_job_fails_says_why_and_shows_the_end_of_the_workers_log(ironclip: Type, tmp_path: Path) -> None:
+    (tmp_path / ".ironclip").mkdir()
+    make_sample(tmp_path / ".ironclip" / "sample.mp4", size="320x240")
+
+    typed = ironclip("demo", env={"FFMPEG": "/bin/false"})
+
+    assert typed.code == 1
+    sentence, *evidence = typed.err.splitlines()
+    assert re.fullmatch(r"FAILED: Job [0-9a-f-]{36} ended as failed \(FFMPEG_FAILED: .+\)\.", sentence)
+    assert evidence[0].startswith("last error: FFMPEG_FAILED: ")
+    assert any('"message": "stage ended"' in line for line in evidence)
+
+
 def test_up_runs_jobs_for_the_folder_it_stands_in_until_it_is_told_to_stop(
     ironclip: Type, started: Start, tmp_path: Path
 ) -> None:
@@ -57,6 +70,7 @@ def test_up_runs_jobs_for_the_folder_it_stands_in_until_it_is_told_to_stop(
 
     done = ironclip("submit", "film.mp4", "--clip", "1-3", "--no-captions", "--wait", "--json", env={})
     shared = ironclip("list", "--json", env=ready["env"])
+    guest = ironclip("demo", "--json", env={})
     refused = ironclip("up", env={})
     up.send_signal(signal.SIGTERM)
     rest, err = up.communicate(timeout=60)
@@ -64,6 +78,7 @@ def test_up_runs_jobs_for_the_folder_it_stands_in_until_it_is_told_to_stop(
     assert done.code == 0, done.err
     assert done.json["status"] == "completed"
     assert [job["id"] for job in shared.json["jobs"]] == [done.json["id"]]
+    assert (guest.code, guest.json["jobs"][0]["outcome"]) == (0, "full")
     assert refused.code == 4
     assert refused.err.startswith("HOME_IN_USE: ")
     assert up.returncode == 0, err

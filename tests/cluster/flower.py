@@ -33,11 +33,11 @@ class Watching:
     def _listen(self) -> None:
         with self._app.connection_for_read() as connection:
             receiver = self._app.events.Receiver(connection, handlers={"*": self._state.event})
-            with receiver.consumer_context() as (_connection, channel, _consumers):
+            with receiver.consumer_context() as (own, _channel, _consumers):
                 self._listening.set()
                 while not self._stop.is_set():
                     try:
-                        connection.drain_events(timeout=0.2)
+                        own.drain_events(timeout=0.2)
                     except TimeoutError:
                         continue
 
