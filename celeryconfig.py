@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from kombu import Queue
+from kombu import Exchange, Queue
 
 from beat_schedule import SCHEDULE
 from pipeline import settings
@@ -13,7 +13,8 @@ _now = settings.current()
 _now.need("database_url", "broker_url")
 globals().update(wire())  # broker, serializer and transport: what producers and workers must agree on
 
-task_queues = [Queue(name) for name in QUEUES]  # a plain worker serves them all
+# An exchange each: bound to a common one, every queue would get a copy of every message.
+task_queues = [Queue(name, Exchange(name), routing_key=name) for name in QUEUES]  # a plain worker serves them all
 task_create_missing_queues = True  # -Q gpu needs no code
 
 task_acks_late = True  # a crash means redelivery

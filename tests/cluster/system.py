@@ -97,19 +97,22 @@ class System:
     def beat(self, *, wait: bool = True) -> CeleryTestNode:
         """The clock: without it nothing is reaped or swept."""
         argv, env = self._command("beat", 1)
-        return self._started(CeleryTestNode(LocalBeat(LocalProcess("beat", argv, env, self.home / "log/beat.log"))), wait)
+        return self._started(
+            CeleryTestNode(LocalBeat(LocalProcess("beat", argv, env, self.home / "log/beat.log"))), wait
+        )
 
     def _command(self, name: str, slots: int) -> tuple[list[str], dict[str, str]]:
-        children = supervisor.commands(
-            self.env, home=self.home, flower_port=0, flower_login="a:b", concurrency=slots
-        )
+        children = supervisor.commands(self.env, home=self.home, flower_port=0, flower_login="a:b", concurrency=slots)
         child = next(c for c in children if c.name == name)
         return list(child.argv), dict(child.env)
 
     def _started(self, node: Any, wait: bool) -> Any:
         self.nodes.append(node)
         if wait:
-            wait_for(f"{node.name()} to be ready", lambda: node.container.status == "exited" or node.container.ready_prompt in node.logs())
+            wait_for(
+                f"{node.name()} to be ready",
+                lambda: node.container.status == "exited" or node.container.ready_prompt in node.logs(),
+            )
             assert node.ready()
         return node
 
@@ -133,7 +136,10 @@ class System:
 
     def _works_here(self, process: Path) -> bool:
         try:
-            return str(self.scratch) in os.readlink(process / "cwd") or str(self.scratch).encode() in (process / "cmdline").read_bytes()
+            return (
+                str(self.scratch) in os.readlink(process / "cwd")
+                or str(self.scratch).encode() in (process / "cmdline").read_bytes()
+            )
         except OSError:
             return False
 

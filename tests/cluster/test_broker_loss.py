@@ -21,9 +21,7 @@ def test_a_job_handed_in_without_a_broker_gets_its_id_at_once_and_runs_when_the_
     system.broker.container.server.stop()
     began = time.monotonic()
 
-    asked = submit.apply_async(
-        kwargs={"source": str(sample), "clips": [{"start": 2, "end": 4}], "captions": False}
-    )
+    asked = submit.apply_async(kwargs={"source": str(sample), "clips": [{"start": 2, "end": 4}], "captions": False})
 
     assert time.monotonic() - began < AT_ONCE_S
     assert asked.state == states.PENDING
@@ -44,9 +42,7 @@ def test_a_worker_goes_on_when_redis_is_restarted_with_a_task_in_flight(system: 
 
     assert system.finished(asked.id)["outcome"] == "full"
     assert system.claims(asked.id).count("clip") == 1
-    again = submit.apply_async(
-        kwargs={"source": str(sample), "clips": [{"start": 2, "end": 4}], "captions": False}
-    )
+    again = submit.apply_async(kwargs={"source": str(sample), "clips": [{"start": 2, "end": 4}], "captions": False})
     assert system.finished(again.id)["outcome"] == "full"
     assert worker.container.status == "running"
     assert worker.container.process.pid == pid

@@ -153,7 +153,9 @@ def test_the_table_of_settings_equals_the_settings(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_table_of_settings_has_every_further_name() -> None:
-    documented = {cells[0]: re.findall(r"[A-Z_]+", cells[3]) for cells in rows(REFERENCE / "settings.md") if len(cells) == 4}
+    documented = {
+        cells[0]: re.findall(r"[A-Z_]+", cells[3]) for cells in rows(REFERENCE / "settings.md") if len(cells) == 4
+    }
 
     for field in settings.Settings.model_fields:
         first, *others = settings.env_names(field)
