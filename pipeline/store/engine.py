@@ -86,7 +86,7 @@ class Database:
             for attempt in Retrying(
                 retry=retry_if_exception(is_outage),
                 stop=stop_after_delay(self._patience_s),
-                wait=wait_exponential_jitter(multiplier=0.05, max=1.0),
+                wait=wait_exponential_jitter(multiplier=0.05, max=1.0, jitter=0.05),
                 reraise=True,
             ):
                 with attempt:

@@ -7,7 +7,6 @@ minutes in production takes seconds here.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -137,7 +136,7 @@ class System:
     def _works_here(self, process: Path) -> bool:
         try:
             return (
-                str(self.scratch) in os.readlink(process / "cwd")
+                str(self.scratch) in str((process / "cwd").readlink())
                 or str(self.scratch).encode() in (process / "cmdline").read_bytes()
             )
         except OSError:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from pipeline import AsyncResult, enqueue
 from pipeline.core.errors import NoSuchJob
-from tests.cluster.system import System
+from tests.cluster.system import ROOT, System
 
 TASKS = """
 from celery import Celery
@@ -71,7 +71,7 @@ def test_a_web_app_with_tasks_and_celeryconfig_of_its_own_hands_in_a_job(
     ran = subprocess.run(
         [sys.executable, "shop.py", json.dumps(request)],
         cwd=shop,
-        env={**os.environ, **theirs},
+        env={**os.environ, **theirs, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=90,
