@@ -11,7 +11,7 @@ from pipeline.core.job import Job, Stage, Status
 from pipeline.core.machine import ERRORS_KEPT, MAX_RELEASES, MAX_REWINDS, transition
 from pipeline.core.moves import Claim, HolderMove, Refusal, Settlement, Transition
 from tests.core.histories import HOLDING, Act, Clock, acts, plans
-from tests.core.lives import NOW, after, claim, claimed, crash, defer, expired, new, release, retry, rewind, stalled
+from tests.core.lives import NOW, after, claim, claimed, crash, defer, expired, new, release, retry, stalled
 
 STAGES_PASSED = 5 + 3 * 4  # every stage once, and again after each rewind
 
@@ -76,7 +76,6 @@ SPENDERS = {
 GIVERS = {
     "defer": lambda job: (defer(job.fence, delay=timedelta(0)), NOW),
     "release": lambda job: (release(job.fence), NOW),
-    "rewind": lambda job: (rewind(job.fence, to=Stage.RESOLVE), NOW),
 }
 
 

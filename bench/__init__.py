@@ -1,0 +1,1 @@
+"""How fast is it? Ratios against a peer that was measured in the same run, on the same machine."""
