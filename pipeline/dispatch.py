@@ -52,8 +52,24 @@ def transport_options(url: str) -> dict[str, Any]:
     }
 
 
-client = Celery("ironclip-client", set_as_current=False, autofinalize=True)
-client.add_defaults(lambda: {**wire(), "result_backend": "pipeline.results:RowBackend"})
+class App(Celery):
+    """A Celery app on our broker: CELERY_BROKER_URL and its like are the surrounding program's, and would win."""
+
+    def connection_for_read(self, url: str | None = None, **options: Any) -> Any:
+        return super().connection_for_read(url or settings.current().broker_url, **options)
+
+    def connection_for_write(self, url: str | None = None, **options: Any) -> Any:
+        return super().connection_for_write(url or settings.current().broker_url, **options)
+
+
+class _Client(App):
+    """Asks our rows for results, whatever CELERY_RESULT_BACKEND says."""
+
+    backend_cls = "pipeline.results:RowBackend"
+
+
+client = _Client("ironclip-client", set_as_current=False, autofinalize=True)
+client.add_defaults(wire)
 
 
 def start(job: Job) -> None:

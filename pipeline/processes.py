@@ -112,12 +112,18 @@ def start(
 def descendants(pid: int) -> list[Identity]:
     """Every process below this one, nearest first."""
     below: dict[int, list[int]] = {}
-    for child, parent in _parents():
+    for child, parent, _ in _table():
         below.setdefault(parent, []).append(child)
     found = list(below.get(pid, []))
     for child in found:
         found.extend(below.get(child, []))
     return [known for known in map(Identity.of, found) if known]
+
+
+def group(leader: int) -> list[Identity]:
+    """Every process of this process's group, itself included."""
+    members = [pid for pid, _, of in _table() if of == leader]
+    return [known for known in map(Identity.of, members) if known]
 
 
 def wait_until(is_so: Callable[[], bool], patience_s: float) -> bool:
@@ -160,16 +166,18 @@ def _started(pid: int) -> str | None:
     return None if state in "ZX" else f"{_boot()}:{ticks}"
 
 
-def _parents() -> list[tuple[int, int]]:
+def _table() -> list[tuple[int, int, int]]:
+    """Every process as (pid, parent, group)."""
     if not Path("/proc/self/stat").exists():
-        told = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
-        return [(int(pid), int(parent)) for pid, parent in (line.split() for line in told.splitlines())]
-    pairs = []
+        told = subprocess.run(["ps", "-axo", "pid=,ppid=,pgid="], capture_output=True, text=True, check=False).stdout
+        return [(int(pid), int(parent), int(of)) for pid, parent, of in map(str.split, told.splitlines())]
+    rows = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):
-                pairs.append((int(folder.name), int(_stat(int(folder.name))[1])))
-    return pairs
+                fields = _stat(int(folder.name))
+                rows.append((int(folder.name), int(fields[1]), int(fields[2])))
+    return rows
 
 
 # -- the thread that starts everything ---------------------------------------------------------------------------------

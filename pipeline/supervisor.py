@@ -198,9 +198,13 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 def _end_group(process: subprocess.Popen[bytes]) -> int:
     """End whatever is left of a child; its exit code. A pool process that still works must not meet its heir."""
+    members = processes.group(process.pid)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    return process.wait()
+    code = process.wait()
+    for member in members:
+        member.gone_within(HURRY_S)
+    return code
 
 
 def end_leftovers(home: Path) -> list[int]:

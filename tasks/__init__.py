@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from celery import Celery
-
-from pipeline import settings
+from pipeline import dispatch, settings
 from pipeline.core.errors import SettingInvalid
 
 try:
@@ -14,7 +12,7 @@ try:
 except SettingInvalid as exc:
     sys.exit(f"ironclip: {exc}")
 
-app = Celery("ironclip", include=["tasks.stages", "tasks.upkeep", "tasks.submit"])
+app = dispatch.App("ironclip", include=["tasks.stages", "tasks.upkeep", "tasks.submit"])
 app.config_from_object("celeryconfig")
 
 from tasks import worker  # noqa: E402 - the app must exist first

@@ -2,7 +2,8 @@
 
 `transition(job, move, now)` is the only place that decides. It is pure: it answers with the next `Job` and the events
 that tell the story, or with a `Refusal`. A refusal is a value, because losing a race is normal.
-`docs/how-a-job-moves.md` draws this file; a test compares the two.
+`docs/how-a-job-moves.md` draws this file; a test compares the two. It is longer than our other files because the
+whole machine should be read in one place.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ MAX_SECONDS = 24 * 3600
 MAX_TEXT = 2000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 CLOCK = re.compile(r"(?:(\d{1,2}):)?(\d{1,2}):(\d{1,2}(?:\.\d{1,6})?)")
+UNUSABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")  # control characters, halves of characters
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})?")
 
 
@@ -97,7 +98,7 @@ def parse(raw: Any) -> Request:
 def _source(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadRequest("SOURCE_REQUIRED", "The source must be a path or a URL.", field="source")
-    if len(value) > MAX_TEXT or any(ord(c) < 32 or ord(c) == 127 for c in value):
+    if len(value) > MAX_TEXT or UNUSABLE.search(value):
         raise BadRequest("SOURCE_UNUSABLE", "The source is too long or has control characters.", field="source")
     return value.strip()
 
@@ -152,7 +153,7 @@ def _seconds(value: Any, where: str) -> float:
         if int(minutes) > 59 or float(seconds) >= 60:
             raise bad
         value = int(hours or 0) * 3600 + int(minutes) * 60 + float(seconds)
-    if not isinstance(value, int | float) or not math.isfinite(value):
+    if not isinstance(value, int | float) or value in (math.inf, -math.inf) or value != value:
         raise bad
     if value < 0:
         raise BadRequest("NEGATIVE_TIME", f"{where} must not be negative.", field=where)

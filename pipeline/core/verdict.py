@@ -23,6 +23,10 @@ PROGRAMMING_ERRORS = (
     ValueError,
 )
 
+# What a tool or a server says can be as long as it likes; what a row and its events keep cannot.
+MAX_REASON = 500
+MAX_EVIDENCE = 4000
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -37,7 +41,8 @@ class Verdict:
 def classify(exc: Exception) -> Verdict:
     """What an exception that left a stage means for its job."""
     if isinstance(exc, IronclipError):
-        return Verdict(exc.kind, exc.code, exc.message, exc.service, exc.evidence)
+        evidence = exc.evidence and exc.evidence[-MAX_EVIDENCE:]
+        return Verdict(exc.kind, exc.code, exc.message[:MAX_REASON], exc.service, evidence)
     if isinstance(exc, PROGRAMMING_ERRORS):
         return Verdict(Kind.FAIL, INTERNAL, f"{type(exc).__name__} in our own code", known=False)
-    return Verdict(Kind.RETRY, UNCLASSIFIED, f"{type(exc).__name__}: {exc}"[:500], known=False)
+    return Verdict(Kind.RETRY, UNCLASSIFIED, f"{type(exc).__name__}: {exc}"[:MAX_REASON], known=False)

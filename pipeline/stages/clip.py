@@ -74,7 +74,13 @@ class _Maker:
             self._ctx.progress(100 * (self._nth + share) / self._of, self._nth * 1e6 + seen.media_time_s)
 
         measured = media.make_clip(
-            self._source, self._facts, cut, work, check=self._ctx.check, on_progress=on_progress, timeout_s=None
+            self._source,
+            self._facts,
+            cut,
+            work,
+            check=self._ctx.check,
+            on_progress=on_progress,
+            timeout_s=self._ctx.allowed_s,
         )
         return {
             "mode": cut.mode,

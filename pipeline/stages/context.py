@@ -66,6 +66,12 @@ class Context:
     def progress(self) -> Callable[..., None]:
         return self.watch.progress
 
+    @property
+    def allowed_s(self) -> float | None:
+        """How long this execution may take in all: nothing it starts may run longer."""
+        lease, began = self.job.lease, self.job.processing_started_at
+        return (lease.deadline_at - began).total_seconds() if lease and began else None
+
     def outputs(self) -> list[Output]:
         """The outputs of the generation that is being made, as they are now."""
         return outputs.of(self._db, self.job.id, self.job.building)

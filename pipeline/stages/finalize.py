@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.core.errors import NothingSucceeded, ScratchLost, TargetError, TargetRefused
+from pipeline.core.errors import NothingSucceeded, ScratchLost, TargetRefused
 from pipeline.core.job import Outcome, OutputStatus
 from pipeline.core.output import File, Output, outcome
 from pipeline.delivery import deliver
@@ -79,7 +79,7 @@ def _manifest(ctx: Context, outputs: list[Output], deliveries: list[dict[str, An
         except TargetRefused:
             continue
     if not urls:
-        raise TargetError("No target took the manifest.")
+        raise TargetRefused("No target took the manifest.")
     return urls
 
 

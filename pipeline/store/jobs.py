@@ -3,7 +3,7 @@
 `apply` is the one door: the pure `transition` decides on a snapshot, and one statement carries it out: the row by
 compare-and-set (version and fence), its events, the attempt that began or ended, and the ledger. Whoever loses the
 race reads again and decides again. Beside it stand the few writes that are no moves: a row is born, a lease is
-renewed, a pulse of progress, a message published.
+renewed, a pulse of progress, a message published. It is long because `UPDATE jobs` shall stand in one file only.
 """
 
 from __future__ import annotations

@@ -20,9 +20,7 @@ def test_the_longest_delay_doubles_up_to_the_cap(attempt: int, minutes: int):
 
 
 @given(job=st.uuids(), attempt=st.integers(1, 200), base_ms=st.integers(0, 10**6), cap_ms=st.integers(0, 10**8))
-def test_a_delay_is_never_longer_than_its_ceiling_and_never_nothing(
-    job: UUID, attempt: int, base_ms: int, cap_ms: int
-):
+def test_a_delay_is_never_longer_than_its_ceiling_and_never_nothing(job: UUID, attempt: int, base_ms: int, cap_ms: int):
     base, cap = timedelta(milliseconds=base_ms), timedelta(milliseconds=cap_ms)
 
     waited = delay(job, attempt, base, cap)

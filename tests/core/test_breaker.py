@@ -125,7 +125,9 @@ def test_a_success_closes_and_forgets_everything():
     assert success(on_trial(uuid4())) == NAS
 
 
-acts = st.tuples(st.sampled_from(["fault", "success", "trial", "old trial failed", "trial failed"]), st.integers(0, 400))
+acts = st.tuples(
+    st.sampled_from(["fault", "success", "trial", "old trial failed", "trial failed"]), st.integers(0, 400)
+)
 
 
 @given(st.lists(acts, max_size=60))

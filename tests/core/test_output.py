@@ -44,9 +44,7 @@ def test_a_job_without_critical_outputs_fails_only_when_nothing_succeeded(status
 
 
 def test_every_clip_wants_each_quality_and_its_captions_under_names_of_their_own():
-    request = parse(
-        {"source": "a.mp4", "clips": [{"name": "a"}, {"name": "a-720p"}], "qualities": ["source", "720p"]}
-    )
+    request = parse({"source": "a.mp4", "clips": [{"name": "a"}, {"name": "a-720p"}], "qualities": ["source", "720p"]})
 
     rows = wanted(request, price=7)
 

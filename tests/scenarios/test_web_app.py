@@ -41,7 +41,7 @@ asked = submit.apply_async(kwargs=json.loads(sys.argv[1]))
 greet.delay()
 print(json.dumps({
     "job": asked.id,
-    "outcome": asked.get(timeout=60)["outcome"],
+    "outcome": asked.get(timeout=20)["outcome"],
     "their broker": app.conf.broker_url,
     "waiting at theirs": app.connection_for_read().channel()._size("shop"),
     "their tasks": sorted(name for name in app.tasks if not name.startswith("celery.")),
