@@ -13,8 +13,8 @@ from uuid import UUID
 
 def ceiling(attempt: int, base: timedelta, cap: timedelta) -> timedelta:
     """The longest delay after that many executions: base, 2 base, 4 base ... cap."""
-    doublings = min(attempt - 1, 40)  # beyond that every base has met every cap
-    return min(cap, base * int(2**doublings))
+    times = 1 << min(attempt - 1, 60)
+    return cap if base > cap / times else min(cap, base * times)  # no timedelta holds a minute that doubled 50 times
 
 
 def delay(job_id: UUID, attempt: int, base: timedelta, cap: timedelta) -> timedelta:

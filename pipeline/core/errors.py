@@ -1,7 +1,8 @@
 """What can go wrong, under which stable code, and whether trying again can help.
 
 Every class carries a `code` (part of the public interface: it is stored, shown and alerted on) and a `kind`.
-Foreign errors are translated into these where they enter; nothing further in ever looks at a message text. A long file of short classes: it is a table, looked things up in.
+Foreign errors are translated into these where they enter; nothing further in ever looks at a message text.
+The file is long because it is a table: things are looked up in it.
 """
 
 from __future__ import annotations

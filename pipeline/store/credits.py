@@ -27,11 +27,14 @@ HOLD_AT_BIRTH = (
     _BALANCE,
 )
 
+# What was charged in an earlier run is paid for; what was made then and given back is not.
 _HOLD_AGAIN = """entered AS (
     INSERT INTO credit_entries (account_id, job_id, output_id, run, kind, amount)
     SELECT moved.account_id, moved.id, o.id, moved.run, 'hold', -o.price
       FROM moved JOIN outputs o ON o.job_id = moved.id AND o.generation = moved.building
-     WHERE moved.account_id IS NOT NULL AND o.price > 0 AND o.status <> 'completed'
+     WHERE moved.account_id IS NOT NULL AND o.price > 0
+       AND NOT EXISTS (SELECT FROM credit_entries c
+                        WHERE c.job_id = moved.id AND c.output_id = o.id AND c.kind = 'charge')
     ON CONFLICT DO NOTHING RETURNING account_id, amount)"""
 
 

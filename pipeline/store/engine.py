@@ -8,6 +8,7 @@ anybody hears of it.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,6 +61,7 @@ class Database:
 
     def run(self, statement: TextClause, /, **params: Any) -> list[Any]:
         """The rows of one statement that commits by itself. It is run again if the connection broke: harmless twice."""
+        params = {name: clean(value) if isinstance(value, str) else value for name, value in params.items()}
 
         def once() -> list[Any]:
             with self._each.connect() as conn:
@@ -121,8 +123,31 @@ def fetch(result: CursorResult[Any]) -> list[Any]:
     return list(result.fetchall()) if result.returns_rows else []
 
 
+def clean(said: str) -> str:
+    """The text without what Postgres cannot hold: NUL, and halves of characters. Tools and servers say such things."""
+    return said.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
 def dumps(value: Any) -> str:
-    return json.dumps(value, default=str, separators=(",", ":"))
+    """The value as JSON that Postgres takes: texts cleaned, no number that is none."""
+    written = json.dumps(value, default=str, separators=(",", ":"))
+    if any(odd in written for odd in ("\\u0000", "\\ud", "NaN", "Infinity")):
+        return json.dumps(_cleaned(json.loads(written)), separators=(",", ":"))
+    return written
+
+
+def _cleaned(value: Any) -> Any:
+    match value:
+        case str():
+            return clean(value)
+        case list():
+            return [_cleaned(each) for each in value]
+        case float() if not math.isfinite(value):
+            return None
+        case dict():
+            return {clean(name): _cleaned(each) for name, each in value.items()}
+        case _:
+            return value
 
 
 @lru_cache(maxsize=1)

@@ -51,7 +51,7 @@ def apply(
             job, now, snapshot = snapshot, snapshot.processing_started_at, None
         else:
             job, now = read(db, job_id, table)
-        if isinstance(moves[0], Claim) and job.fence == moves[0].fence:
+        if isinstance(moves[-1], Claim) and job.fence == moves[-1].fence:
             return job  # our claim was written, only its answer was lost with the connection
         change = decide(job, moves, now)
         if isinstance(change, Refusal):
@@ -106,7 +106,8 @@ def _write_sql(
             RETURNING *)""",
         f"""told AS (
             INSERT INTO job_events (job_id, "table", type, stage, attempt, data)
-            SELECT moved.id, '{table}', e.item->>'type', :told_stage, :told_attempt,
+            SELECT moved.id, '{table}', e.item->>'type', coalesce(e.item->'data'->>'stage', :told_stage),
+                   coalesce((e.item->'data'->>'attempt')::int, :told_attempt),
                    (e.item->'data') || jsonb_build_object('table', '{table}')
               FROM moved, jsonb_array_elements(CAST(:events AS jsonb)) WITH ORDINALITY AS e (item, n)
              ORDER BY e.n)""",
@@ -204,6 +205,7 @@ def expire_some(db: Database, table: Table, limit: int, grace: timedelta = timed
     late = _select(
         table,
         "j.status = 'processing' AND j.lease_expires_at < clock_timestamp() - CAST(:grace AS interval)"
+        " AND (j.attempt_count >= j.max_attempts OR coalesce(j.next_earliest_run_at, '-infinity') <= clock_timestamp())"
         " ORDER BY j.id LIMIT :limit FOR UPDATE SKIP LOCKED",
     )
     moved = []
@@ -220,6 +222,7 @@ def expire_some(db: Database, table: Table, limit: int, grace: timedelta = timed
 
 # A published row that nobody claimed for so long, while its queue is empty, has lost its message. Whoever publishes a
 # row marks it in the same statement, and SKIP LOCKED keeps two sweeps off the same row.
+FIRST = "recovery DESC, array_position(ARRAY['high', 'normal', 'low'], priority), created_at"
 TAKE_DUE = text(f"""
     WITH due AS (
         SELECT id FROM jobs
@@ -228,10 +231,10 @@ TAKE_DUE = text(f"""
                 OR (stage = ANY (:idle) AND published_at < clock_timestamp() - CAST(:lost_after AS interval)))
            AND coalesce(next_earliest_run_at, '-infinity') <= clock_timestamp()
            AND coalesce(skip_until, '-infinity') <= clock_timestamp()
-         ORDER BY recovery DESC, array_position(ARRAY['high', 'normal', 'low'], priority), created_at
-         LIMIT :limit FOR UPDATE SKIP LOCKED)
-    UPDATE jobs SET published_at = clock_timestamp() FROM due WHERE jobs.id = due.id
-    RETURNING {listed("jobs")}""")
+         ORDER BY {FIRST}
+         LIMIT :limit FOR UPDATE SKIP LOCKED),
+    taken AS (UPDATE jobs SET published_at = clock_timestamp() FROM due WHERE jobs.id = due.id RETURNING jobs.*)
+    SELECT {listed("taken")} FROM taken ORDER BY {FIRST}""")
 
 TAKE_ONE = text(f"""
     UPDATE jobs SET published_at = clock_timestamp() WHERE id = :id AND status = 'queued' AND published_at IS NULL
@@ -287,7 +290,7 @@ def renew(db: Database, holder: str, requests: Sequence[str], lease: timedelta) 
 PULSE = text("""
     UPDATE jobs
        SET progress = coalesce(:percent, progress),
-           last_progress_update = CASE WHEN last_progress_value IS DISTINCT FROM :value
+           last_progress_update = CASE WHEN last_progress_value IS DISTINCT FROM coalesce(:value, last_progress_value)
                                        THEN clock_timestamp() ELSE last_progress_update END,
            last_progress_value = coalesce(:value, last_progress_value)
      WHERE id = :id AND fence = :fence AND status = 'processing'

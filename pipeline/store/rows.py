@@ -20,6 +20,13 @@ LEASE_COLUMNS = {
 _PLAIN = [f.name for f in fields(Job) if f.name != "lease"]
 COLUMNS = (*_PLAIN, *LEASE_COLUMNS.values())
 _JSON = {"request", "context", "error_history"}
+_SET_BY_CLAIM = {
+    "lease_expires_at",
+    "deadline_at",
+    "processing_started_at",
+    "last_heartbeat_at",
+    "last_progress_update",
+}
 _READERS = {"status": Status, "stage": Stage, "outcome": Outcome, "priority": Priority}
 
 
@@ -55,13 +62,15 @@ def assignments(before: Job, after: Job, now: datetime) -> tuple[list[str], dict
     """The SET clauses and parameters that turn one Job's row into the other's.
 
     Only what the move changed is written, so a heartbeat in between keeps what it wrote. A time that the move set is
-    written as its distance from `now`, added to Postgres's own clock at the moment of writing.
+    written as its distance from `now`, added to Postgres's own clock at the moment of writing. A claim writes all of
+    its times: one that equals the old row's is as far from a `now` that is as old as that row.
     """
+    begins = after.lease is not None and after.fence != before.fence
     old, new = columns_of(before), columns_of(after)
     clauses: list[str] = []
     params: dict[str, Any] = {}
     for name, value in new.items():
-        if value == old[name]:
+        if value == old[name] and not (begins and name in _SET_BY_CLAIM):
             continue
         if isinstance(value, datetime):
             clauses.append(f"{name} = clock_timestamp() + :{name}")

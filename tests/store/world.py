@@ -1,0 +1,182 @@
+"""Words for tests on a real Postgres: jobs that are enqueued, claimed and late, and rows that somebody else locks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Connection, TextClause, text
+
+from pipeline.core.job import Job, Stage
+from pipeline.core.moves import Claim, Complete, Refusal
+from pipeline.store import jobs
+from pipeline.store.engine import Database, dumps, fetch
+from pipeline.store.jobs import Table
+
+LEASE = timedelta(minutes=5)
+PLAN = tuple(Stage)
+
+
+def columns(**changes: Any) -> dict[str, Any]:
+    """What `jobs.insert` wants of a new job with one output."""
+    plan = [str(stage) for stage in changes.pop("plan", PLAN)]
+    outputs = changes.pop("outputs", [output("a")])
+    told = {
+        "id": uuid4(),
+        "account": None,
+        "key": None,
+        "hash": "hash",
+        "stage": plan[0],
+        "plan": plan,
+        "priority": "normal",
+        "request": "{}",
+        "max_attempts": 3,
+        "expected_duration_ms": None,
+        "deadline_ms": None,
+        "published": False,
+        "outputs": dumps(outputs),
+    }
+    return {**told, **changes}
+
+
+def output(name: str, price: int = 0) -> dict[str, Any]:
+    return {"name": name, "kind": "video", "clip": name, "quality": "source", "critical": False, "price": price}
+
+
+def enqueue(db: Database, **changes: Any) -> Job:
+    with db.transaction() as conn:
+        job, _ = jobs.insert(conn, **columns(**changes))
+    return job
+
+
+def enqueue_asr(db: Database, **changes: Any) -> Job:
+    """A transcription that stands alone: it has a lease and attempts of its own."""
+    told = {"id": uuid4(), "max_attempts": 3, **changes}
+    db.run(
+        text("INSERT INTO asr_jobs (id, stage, plan, max_attempts) VALUES (:id, 'asr', '{asr}', :max_attempts)"),
+        **told,
+    )
+    return jobs.read(db, told["id"], Table.ASR_JOBS)[0]
+
+
+def claim(db: Database, job: Job, *, table: Table = Table.JOBS, **changes: Any) -> Job:
+    """The job in the hands of a worker; the claim must not be refused."""
+    got = jobs.apply(db, job.id, a_claim(job, **changes), table=table)
+    assert isinstance(got, Job), got
+    return got
+
+
+def a_claim(job: Job, *, by: str = "worker", **changes: Any) -> Claim:
+    return Claim(**{"stage": job.stage, "holder": by, "fence": uuid4(), "lease": LEASE, "request_id": by, **changes})
+
+
+def running(db: Database, *, by: str = "worker", **changes: Any) -> Job:
+    """A new job that this worker has claimed."""
+    return claim(db, enqueue(db, **changes), by=by)
+
+
+def advance(db: Database, job: Job) -> Job:
+    """The job, one stage further."""
+    assert job.fence is not None
+    got = jobs.apply(db, job.id, Complete(fence=job.fence))
+    assert isinstance(got, Job), got
+    return got
+
+
+def play(db: Database, job: Job, *moves: Any, table: Table = Table.JOBS) -> Job:
+    """The job after moves that must not be refused."""
+    got = jobs.apply(db, job.id, *moves, table=table)
+    assert isinstance(got, Job), got
+    return got
+
+
+MOMENTS = (
+    *("lease_expires_at", "deadline_at", "processing_started_at", "last_heartbeat_at", "next_earliest_run_at"),
+    *("skip_until", "first_deferred_at", "published_at", "last_progress_update", "finished_at", "created_at"),
+)
+
+
+def let_pass(db: Database, job: Job, span: timedelta, table: Table = Table.JOBS) -> None:
+    """Make this much time go by, as far as the row can tell."""
+    moved = ", ".join(f"{name} = {name} - CAST(:span AS interval)" for name in MOMENTS)
+    db.run(text(f"UPDATE {table} SET {moved} WHERE id = :id"), id=job.id, span=span)
+
+
+def make_late(db: Database, job: Job, table: Table = Table.JOBS) -> None:
+    """The lease of this job is over."""
+    let_pass(db, job, LEASE + timedelta(seconds=1), table)
+
+
+def reap(db: Database, table: Table = Table.JOBS) -> list[Job]:
+    return jobs.expire_some(db, table, 100)
+
+
+def now_of(db: Database, job: Job, table: Table = Table.JOBS) -> Job:
+    return jobs.read(db, job.id, table)[0]
+
+
+def rows(db: Database, statement: str, **params: Any) -> list[dict[str, Any]]:
+    return [dict(row._mapping) for row in db.run(text(statement), **params)]
+
+
+def value(db: Database, statement: str, **params: Any) -> Any:
+    """The one value that a query answers with."""
+    (row,) = db.run(text(statement), **params)
+    return row[0]
+
+
+def events(db: Database, job: Job) -> list[str]:
+    return [row["type"] for row in rows(db, "SELECT type FROM job_events WHERE job_id = :id ORDER BY id", id=job.id)]
+
+
+def outputs_of(db: Database, job: Job) -> list[int]:
+    return [row["id"] for row in rows(db, "SELECT id FROM outputs WHERE job_id = :id ORDER BY id", id=job.id)]
+
+
+# -- races that always end the same way ------------------------------------------------------------------------------
+
+
+class Inside:
+    """A Database whose every statement belongs to one transaction that has not committed yet."""
+
+    def __init__(self, conn: Connection) -> None:
+        self.conn = conn
+
+    def run(self, statement: TextClause, /, **params: Any) -> list[Any]:
+        return fetch(self.conn.execute(statement, params))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        yield self.conn
+
+
+def lock(conn: Connection, job: Job) -> None:
+    conn.execute(text("SELECT 1 FROM jobs WHERE id = :id FOR UPDATE"), {"id": job.id})
+
+
+def until(condition: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
+    """Wait until it is so."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it never became so"
+        time.sleep(0.002)
+
+
+BLOCKED = """
+    SELECT count(*) FROM pg_stat_activity
+     WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"""
+
+
+def until_blocked_or_done(db: Database, future: Future[Any]) -> None:
+    """Wait until whoever runs there waits for a lock, or has not waited at all."""
+    until(lambda: future.done() or value(db, BLOCKED) > 0)
+
+
+def refused(answer: object) -> bool:
+    """Whether a write says that it did nothing: a Refusal, False, or an empty set."""
+    return isinstance(answer, Refusal) or answer in (False, set())
