@@ -43,6 +43,11 @@ class Output:
     error_code: str | None = None
     error_message: str | None = None
 
+    @property
+    def is_out(self) -> bool:
+        """Nothing will come of it: it cannot be made, or does not apply."""
+        return self.status in (OutputStatus.FAILED, OutputStatus.SKIPPED)
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:

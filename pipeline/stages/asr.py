@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import AsrFailed, ScratchLost
-from pipeline.core.job import OutputStatus
 from pipeline.core.output import Output
 from pipeline.media import asr as engines
 from pipeline.media import captions, probe, sound
@@ -21,10 +20,10 @@ FIRST_WORDS = 12
 
 def asr(ctx: Context) -> Done:
     """Transcribe each clip that can be heard; a silent one is skipped, one that was never made has failed."""
-    outputs = ctx.outputs()
+    outputs, settled = ctx.outputs(), ctx.settled()
     heard: dict[str, str] = {}
     for output in outputs:
-        if output.kind != "captions" or output.status in (OutputStatus.FAILED, OutputStatus.SKIPPED):
+        if output.kind != "captions" or output.is_out or output.id in settled:
             continue
         ctx.check()
         clip = _clip_of(output, outputs)

@@ -23,7 +23,7 @@ def clip(ctx: Context) -> Done:
     """Make every video output that is not made yet. One that cannot be made fails alone, unless all of them do."""
     path = have_source(ctx)
     facts = probe.probe(path)
-    wanted = [o for o in ctx.outputs() if o.kind == "video" and o.status is not OutputStatus.FAILED]
+    wanted = _wanted(ctx)
     errors: list[IronclipError] = []
     modes: dict[str, str] = {}
     for n, output in enumerate(wanted):
@@ -42,9 +42,17 @@ def clip(ctx: Context) -> Done:
         else:
             modes[output.name] = str(unit.facts["mode"])
             ctx.made(output, unit)
-    if errors and not modes:
+    if errors and not modes and not ctx.settled():
         raise errors[0]
     return Done({"made": modes, "failed": len(errors)})
+
+
+def _wanted(ctx: Context) -> list[Output]:
+    """The video outputs that are still to be made, and those that somebody still wants to listen to."""
+    settled = ctx.settled()
+    outputs = [o for o in ctx.outputs() if o.status is not OutputStatus.FAILED]
+    mute = {o.clip for o in outputs if o.kind == "captions" and not o.is_out and o.id not in settled}
+    return [o for o in outputs if o.kind == "video" and (o.id not in settled or o.clip in mute)]
 
 
 def _fits(output: Output, facts: probe.Facts) -> bool:

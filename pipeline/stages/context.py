@@ -7,6 +7,7 @@ done and still good is ever done again. It knows nothing of rows, leases or Cele
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -76,6 +77,12 @@ class Context:
         """The outputs of the generation that is being made, as they are now."""
         return outputs.of(self._db, self.job.id, self.job.building)
 
+    def settled(self) -> set[int]:
+        """The outputs that an earlier run has completed and that lie at every target: nothing is left to do."""
+        there = Counter(d["output_id"] for d in self.deliveries() if d["status"] == "delivered")
+        whole = len(self.request.targets)
+        return {o.id for o in self.outputs() if o.status is OutputStatus.COMPLETED and there[o.id] == whole}
+
     @cached_property
     def _records(self) -> dict[str, dict[str, Any]]:
         return checkpoints.of(self._db, self.job.id, self.job.building)
@@ -126,6 +133,10 @@ class Context:
         """The output's files are made; it counts as completed when finalize has verified them at their targets."""
         facts = {name: value for unit in units for name, value in unit.facts.items()}
         self._note(output, OutputStatus.IN_PROGRESS, files=[unit.file for unit in units], facts=facts)
+
+    def missed(self, output: Output) -> None:
+        """The output does not lie where it was delivered: it must come there once more."""
+        self._note(output, OutputStatus.IN_PROGRESS, files=output.files)
 
     def completed(self, output: Output) -> None:
         self._note(output, OutputStatus.COMPLETED, files=output.files)

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import IronclipError, TargetError, TargetRefused
-from pipeline.core.job import OutputStatus
 from pipeline.core.output import File, Output
 from pipeline.delivery import Target, deliver, published_key
 from pipeline.stages.context import Context
 
 
 def deliver_outputs(ctx: Context, outputs: Iterable[Output]) -> dict[str, int]:
-    """Bring each output that has files to each target of the job; how many each target has now."""
-    ready = [o for o in outputs if o.files and o.status not in (OutputStatus.FAILED, OutputStatus.SKIPPED)]
+    """Bring each output that has files to each target of the job; how many each target got."""
+    settled = ctx.settled()
+    ready = [o for o in outputs if o.files and not o.is_out and o.id not in settled]
     refused = {(d["output_id"], d["target"]) for d in ctx.deliveries() if d["status"] == "refused"}
     counts = dict.fromkeys(ctx.request.targets, 0)
     troubles: list[IronclipError] = []

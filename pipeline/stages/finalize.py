@@ -21,7 +21,7 @@ def finalize(ctx: Context) -> Done:
     deliveries = ctx.deliveries()
     for n, output in enumerate(outputs := ctx.outputs()):
         ctx.check()
-        if output.status not in (OutputStatus.FAILED, OutputStatus.SKIPPED):
+        if not output.is_out:
             _settle(ctx, output, [d for d in deliveries if d["output_id"] == output.id])
         ctx.progress(100 * (n + 1) / len(outputs), n + 1)
     outputs = ctx.outputs()
@@ -37,10 +37,14 @@ def finalize(ctx: Context) -> Done:
 def _settle(ctx: Context, output: Output, deliveries: list[dict[str, Any]]) -> None:
     """Completed if at least one target has all of it, failed if every target refused it."""
     taken = [d for d in deliveries if d["status"] == "delivered"]
-    if len(deliveries) < len(ctx.request.targets) or not output.files:
-        raise ScratchLost(f"{output.name} was not delivered everywhere.")
-    for delivery in taken:
-        _see(ctx, delivery)
+    try:
+        if len(deliveries) < len(ctx.request.targets) or not output.files:
+            raise ScratchLost(f"{output.name} was not delivered everywhere.")
+        for delivery in taken:
+            _see(ctx, delivery)
+    except ScratchLost:
+        ctx.missed(output)
+        raise
     if taken:
         ctx.completed(output)
     else:

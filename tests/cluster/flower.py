@@ -44,7 +44,7 @@ class Watching:
     def of_job(self, job_id: Any) -> list[Task]:
         """The tasks that carry this job's id, in the order in which they were received."""
         tasks = [task for task in self._state.tasks.values() if str(job_id) in str(task.args)]
-        return sorted(tasks, key=lambda task: task.received or 0)
+        return sorted(tasks, key=lambda task: task.received or float("inf"))  # what was only sent comes last
 
     def task(self, task_id: str) -> Task:
         return self._state.tasks.get(task_id)

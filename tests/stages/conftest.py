@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy import text
 
 from pipeline import intake, settings
 from pipeline.core.job import Job, Stage, Status
@@ -63,6 +64,11 @@ class Runner:
 
     def objects(self) -> list[Path]:
         return sorted(path for path in self.output.rglob("*") if path.is_file())
+
+    def units(self, job_id: UUID) -> dict[str, Any]:
+        """When each unit was made."""
+        rows = database().run(text("SELECT key, made_at FROM checkpoints WHERE job_id = :job"), job=job_id)
+        return {row.key: row.made_at for row in rows}
 
     def claims(self, job_id: UUID) -> list[str]:
         return [event["stage"] for event in reads.events(database(), job_id) if event["type"] == "claimed"]

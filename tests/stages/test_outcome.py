@@ -10,7 +10,6 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from pipeline import intake
-from pipeline.core.job import Stage
 from tests.stages.conftest import Runner
 
 GOOD = {"name": "good", "start": 1, "end": 3}
@@ -119,19 +118,30 @@ def test_requeue_of_what_failed_brings_it_to_the_target_that_had_refused(
     assert {path: path.stat().st_mtime_ns for path in before} == before  # what lay there was not sent again
 
 
-def test_requeue_of_what_failed_does_not_make_what_succeeded_again(
-    runner: Runner, silent: Path, tmp_path: Path
-) -> None:
-    source = tmp_path / "grows.mp4"
-    source.write_bytes(silent.read_bytes())
-    job = runner.submit(source, clips=[GOOD, LATE])
+def test_requeue_of_what_failed_does_not_make_what_succeeded_again(runner: Runner, silent: Path) -> None:
+    job = runner.submit(silent, clips=[GOOD, LATE])
     runner.finish(job)
+    before = runner.outputs(job)["good-source"], runner.units(job)
 
     intake.requeue(job, by="test", failed_only=True)
-    runner.until(job, Stage.CLIP)
-    runner.step(job)
+    shown = runner.finish(job)
 
-    made = runner.job(job)
-    assert made.status == "completed"  # as it was: what was published stays
-    assert runner.outputs(job)["good-source"]["status"] == "completed"
+    assert (shown["status"], shown["outcome"]) == ("completed", "partial")
+    assert (runner.outputs(job)["good-source"], runner.units(job)) == before
     assert runner.outputs(job)["late-source"]["error_code"] == "SOURCE_TOO_SHORT"
+    assert runner.claims(job).count("clip") == 2
+
+
+def test_what_succeeded_but_is_gone_from_its_target_is_made_again_with_what_failed(
+    runner: Runner, silent: Path
+) -> None:
+    job = runner.submit(silent, clips=[GOOD, LATE])
+    runner.finish(job)
+    (clip,) = [path for path in runner.objects() if path.suffix == ".mp4"]
+    clip.unlink()
+
+    intake.requeue(job, by="test", failed_only=True)
+    shown = runner.finish(job)
+
+    assert (shown["status"], shown["outcome"]) == ("completed", "partial")
+    assert clip.exists()
