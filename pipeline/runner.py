@@ -90,7 +90,6 @@ def attempt(db: Database, now: Settings, job: Job, scratch: Scratch) -> HolderMo
         with Pulse(db, job, now) as pulse:
             ctx = Context(job, parse(job.request), scratch, delivery.load(now), now, pulse, db)
             done = STAGES[job.stage].run(ctx)
-            pulse.check()
     except LeaseLost:
         return None
     except Exception as exc:

@@ -59,11 +59,11 @@ def entries_for(settlement: Settlement) -> list[str]:
     return [entered[settlement], _BALANCE]
 
 
-def refused(exc: IntegrityError, account: str | None) -> IronclipError | IntegrityError:
+def refused(exc: IntegrityError, account: str | None = None) -> IronclipError | IntegrityError:
     """What the database's refusal means for whoever asked."""
     constraint = getattr(getattr(exc.orig, "diag", None), "constraint_name", None)
     if constraint == "nobody_overdraws":
-        return InsufficientCredits(f"Account {account!r} has not enough credits.")
+        return InsufficientCredits(f"{f'Account {account!r}' if account else 'The account'} has not enough credits.")
     if constraint == "jobs_account_id_fkey":
         return BadRequest("UNKNOWN_ACCOUNT", f"There is no account {account!r}.", field="account")
     return exc

@@ -45,6 +45,7 @@ def apply(
     """Play the moves in one commit: the job as it is afterwards, or why nothing happened.
 
     A holder may pass the snapshot that its claim returned: while nobody interfered, that saves reading the row.
+    InsufficientCredits if the moves begin a run that the account cannot pay.
     """
     for _ in range(RACES):
         if snapshot is not None and snapshot.processing_started_at is not None:
@@ -57,7 +58,10 @@ def apply(
         if isinstance(change, Refusal):
             return change
         statement, params = _write(job, change, now, table)
-        written = db.run(statement, **params)
+        try:
+            written = db.run(statement, **params)
+        except IntegrityError as exc:
+            raise ledger.refused(exc) from exc
         if written:
             return job_of(written[0]._mapping)
     raise RuntimeError(f"{RACES} lost races in a row for one job")
@@ -200,13 +204,14 @@ def insert(conn: Connection, **columns: Any) -> tuple[Job, bool]:
 def expire_some(db: Database, table: Table, limit: int, grace: timedelta = timedelta(0)) -> list[Job]:
     """Take away up to `limit` leases that have expired; the jobs as they are afterwards.
 
-    Rows that somebody else is just writing are left for the next time: a finisher is never waited for.
+    Rows that somebody else is just writing are left for the next time: a finisher is never waited for. Accounts are
+    given back to in their order, so that two reapers never wait crosswise.
     """
     late = _select(
         table,
         "j.status = 'processing' AND j.lease_expires_at < clock_timestamp() - CAST(:grace AS interval)"
         " AND (j.attempt_count >= j.max_attempts OR coalesce(j.next_earliest_run_at, '-infinity') <= clock_timestamp())"
-        " ORDER BY j.id LIMIT :limit FOR UPDATE SKIP LOCKED",
+        " ORDER BY j.account_id, j.id LIMIT :limit FOR UPDATE SKIP LOCKED",
     )
     moved = []
     with db.transaction() as conn:
