@@ -34,19 +34,18 @@ class Sight:
 def sights(db: Database, ids: Sequence[UUID], meanwhile: Callable[[], None] = lambda: None) -> Iterator[Sight]:
     """Each job whenever it has changed, until all have ended. `meanwhile` is called between two looks."""
     told = dict.fromkeys(ids, 0)
-    seen: dict[UUID, tuple[object, ...]] = {}
+    seen: dict[UUID, tuple[int, float]] = {}
     while told:
-        for job_id in list(told):
-            # The row first: whatever ended it stands in the events that are read after it.
-            job, _ = jobs.read(db, job_id)
-            new = reads.events(db, job_id, after=told[job_id])
-            mark = (job.status, job.stage, job.progress, job.attempt_count, job.run)
-            if new or seen.get(job_id) != mark:
-                seen[job_id] = mark
-                told[job_id] = new[-1]["id"] if new else told[job_id]
+        # The rows first: whatever moved one stands in the events that are read after it.
+        for job in jobs.read_many(db, told):
+            before, now = seen.get(job.id), (job.version, job.progress)
+            if now != before:
+                new = reads.events(db, job.id, after=told[job.id]) if before is None or job.version != before[0] else []
+                seen[job.id] = now
+                told[job.id] = new[-1]["id"] if new else told[job.id]
                 yield Sight(job, new)
             if job.is_final:
-                del told[job_id]
+                del told[job.id]
         if told:
             meanwhile()
             time.sleep(LOOK_EVERY_S)

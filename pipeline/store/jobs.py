@@ -148,8 +148,21 @@ def read(db: Database, job_id: UUID, table: Table = Table.JOBS) -> tuple[Job, da
     """The job and Postgres's time at which it was so."""
     rows = db.run(_select(table, "j.id = :id"), id=job_id)
     if not rows:
-        raise NoSuchJob(f"There is no job {job_id}.")
+        raise _no_such(job_id)
     return job_of(rows[0]._mapping), rows[0].now
+
+
+def read_many(db: Database, ids: Iterable[UUID]) -> list[Job]:
+    """All of the jobs; NoSuchJob if one of them is not there."""
+    wanted = list(ids)
+    found = [job_of(row._mapping) for row in db.run(_select(Table.JOBS, "j.id = ANY (:ids)"), ids=wanted)]
+    for missing in set(wanted) - {job.id for job in found}:
+        raise _no_such(missing)
+    return found
+
+
+def _no_such(job_id: UUID) -> NoSuchJob:
+    return NoSuchJob(f"There is no job {job_id}.")
 
 
 # -- a row is born ---------------------------------------------------------------------------------------------------

@@ -63,14 +63,17 @@ def assignments(before: Job, after: Job, now: datetime) -> tuple[list[str], dict
 
     Only what the move changed is written, so a heartbeat in between keeps what it wrote. A time that the move set is
     written as its distance from `now`, added to Postgres's own clock at the moment of writing. A claim writes all of
-    its times: one that equals the old row's is as far from a `now` that is as old as that row.
+    its times, and a completed stage the time of its hint: one that equals the old row's is as far from a `now` that is
+    as old as that row.
     """
     begins = after.lease is not None and after.fence != before.fence
+    hinted = after.stage is not before.stage and after.published_at == now
+    set_now = (_SET_BY_CLAIM if begins else set()) | ({"published_at"} if hinted else set())
     old, new = columns_of(before), columns_of(after)
     clauses: list[str] = []
     params: dict[str, Any] = {}
     for name, value in new.items():
-        if value == old[name] and not (begins and name in _SET_BY_CLAIM):
+        if value == old[name] and name not in set_now:
             continue
         if isinstance(value, datetime):
             clauses.append(f"{name} = clock_timestamp() + :{name}")
