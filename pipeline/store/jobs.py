@@ -49,14 +49,16 @@ def apply(
     """
     for _ in range(RACES):
         if snapshot is not None and snapshot.processing_started_at is not None:
-            job, now, snapshot = snapshot, snapshot.processing_started_at, None
+            job, now, is_read, snapshot = snapshot, snapshot.processing_started_at, False, None
         else:
-            job, now = read(db, job_id, table)
+            (job, now), is_read = read(db, job_id, table), True
         if isinstance(moves[-1], Claim) and job.fence == moves[-1].fence:
             return job  # our claim was written, only its answer was lost with the connection
         change = decide(job, moves, now)
         if isinstance(change, Refusal):
-            return change
+            if is_read:
+                return change
+            continue  # a snapshot may be old: only the row says why not
         statement, params = _write(job, change, now, table)
         try:
             written = db.run(statement, **params)

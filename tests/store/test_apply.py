@@ -14,6 +14,7 @@ from pipeline.store.jobs import Table
 from tests.store.world import (
     LEASE,
     a_claim,
+    advance,
     claim,
     enqueue,
     enqueue_asr,
@@ -111,6 +112,15 @@ def test_a_stale_snapshot_is_read_again_and_refused(db: Database):
     assert now_of(db, job).status is Status.CANCELLED
 
 
+def test_a_refusal_speaks_of_the_row_and_not_of_an_old_snapshot(db: Database):
+    job = running(db, plan=[Stage.FINALIZE])
+    play(db, job, Cancel(by="ann"))
+
+    answer = jobs.apply(db, job.id, Complete(fence=job.fence), a_claim(job), snapshot=job)
+
+    assert answer is Refusal.LEASE_LOST
+
+
 def test_what_a_heartbeat_wrote_meanwhile_survives_a_move_that_does_not_speak_of_it(db: Database):
     job = running(db)
     jobs.pulse(db, job.id, job.fence, 40.0, 123.0)
@@ -193,6 +203,21 @@ def test_a_new_lease_is_written_whole_even_when_its_times_are_those_of_the_old_o
     _, now = jobs.read(db, job.id)
     assert abs(after.lease.expires_at - now - LEASE) < SOON
     assert abs(after.lease.deadline_at - now - timedelta(hours=2)) < SOON
+
+
+def test_the_next_link_is_as_old_as_the_completion_that_gave_it(db: Database):
+    job = claim(db, advance(db, running(db)))
+    # The last completion and this claim were one commit, in one microsecond.
+    db.run(jobs.text("UPDATE jobs SET published_at = processing_started_at WHERE id = :id"), id=job.id)
+    snapshot = now_of(db, job)
+    let_pass(db, job, timedelta(minutes=4))
+
+    after = jobs.apply(db, job.id, Complete(fence=job.fence), snapshot=snapshot)
+
+    assert isinstance(after, Job)
+    _, now = jobs.read(db, job.id)
+    assert after.published_at is not None
+    assert abs(now - after.published_at) < SOON
 
 
 def test_the_same_code_moves_a_transcription_that_stands_alone(db: Database):

@@ -1,7 +1,5 @@
 """Who wins when two want the same row at the same moment? Exactly one, and the other one learns it."""
 
-import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -11,11 +9,13 @@ import pytest
 from sqlalchemy import event, text
 
 from pipeline.core.job import Job, Stage, Status
-from pipeline.core.moves import Cancel, Complete, Refusal, Release, Retry
+from pipeline.core.moves import Cancel, Complete, Refusal, Retry
 from pipeline.store import jobs
 from pipeline.store.engine import Database
 from tests.store.world import (
+    Another,
     Inside,
+    Start,
     a_claim,
     claim,
     enqueue,
@@ -34,29 +34,6 @@ from tests.store.world import (
 CLAIMERS = 16
 ROUNDS = 40
 RACES = 300
-
-Another = Callable[[], Database]
-
-
-class Start:
-    """Lets several threads do something at the same moment, again and again."""
-
-    def __init__(self, runners: int) -> None:
-        self._pool = ThreadPoolExecutor(runners)
-        self._barrier = threading.Barrier(runners)
-
-    def together(self, *acts: Callable[[], Any]) -> list[Any]:
-        def run(act: Callable[[], Any]) -> Any:
-            self._barrier.wait(20)
-            return act()
-
-        return [each.result(20) for each in [self._pool.submit(run, act) for act in acts]]
-
-    def __enter__(self) -> "Start":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown()
 
 
 def test_of_sixteen_simultaneous_claims_exactly_one_gets_the_lease(db: Database, another: Another):
@@ -137,6 +114,22 @@ def test_a_cancel_and_a_completion_never_both_end_a_job(db: Database, another: A
             assert events(db, job)[2:] in (["cancelled"], ["stage_completed", "completed"])
 
 
+def test_the_reaper_takes_a_lease_once_however_many_reapers_there_are(db: Database, another: Another):
+    views = [another() for _ in range(4)]
+    with Start(4) as start:
+        for _ in range(20):
+            late = [running(db) for _ in range(3)]
+            for job in late:
+                make_late(db, job)
+
+            reaped = start.together(*(partial(reap, view) for view in views))
+
+            taken = [job.id for batch in reaped for job in batch] + [job.id for job in reap(db)]
+            assert sorted(taken) == sorted(job.id for job in late)
+            for job in late:
+                play(db, job, Cancel(by="the next round"))
+
+
 # -- interleavings that always go the same way -----------------------------------------------------------------------
 
 
@@ -169,20 +162,6 @@ def test_a_cancel_that_waited_for_a_claim_takes_the_new_fence_away(db: Database,
     after = now_of(db, job)
     assert (after.status, after.lease) == (Status.CANCELLED, None)
     assert rows(db, "SELECT ended_by FROM job_attempts") == [{"ended_by": "cancelled"}]
-
-
-def test_a_claim_that_a_crash_of_postgres_forgot_opens_nothing(db: Database):
-    """The fence in the write's WHERE: after such a crash another claim may have got the same version."""
-    job = enqueue(db)
-    forgotten = claim(db, job, by="ghost")
-    play(db, forgotten, Release(fence=forgotten.fence))
-    heir = claim(db, now_of(db, job), by="heir")
-    db.run(text("UPDATE jobs SET version = :version WHERE id = :id"), id=job.id, version=forgotten.version)
-
-    answer = jobs.apply(db, job.id, Complete(fence=forgotten.fence), snapshot=forgotten)
-
-    assert answer is Refusal.LEASE_LOST
-    assert now_of(db, job).fence == heir.fence
 
 
 def test_losing_race_after_race_is_an_error_and_not_a_loop(db: Database, monkeypatch: pytest.MonkeyPatch):
@@ -251,19 +230,3 @@ def test_a_completion_whose_answer_was_lost_is_written_once(db: Database, anothe
     assert answer is Refusal.LEASE_LOST  # it has no fence to be recognised by; sweep goes on from the row
     assert events(db, job) == ["queued", "claimed", "stage_completed"]
     assert now_of(db, job).stage is Stage.CLIP
-
-
-def test_the_reaper_takes_a_lease_once_however_many_reapers_there_are(db: Database, another: Another):
-    views = [another() for _ in range(4)]
-    with Start(4) as start:
-        for _ in range(20):
-            late = [running(db) for _ in range(3)]
-            for job in late:
-                make_late(db, job)
-
-            reaped = start.together(*(partial(reap, view) for view in views))
-
-            taken = [job.id for batch in reaped for job in batch] + [job.id for job in reap(db)]
-            assert sorted(taken) == sorted(job.id for job in late)
-            for job in late:
-                play(db, job, Cancel(by="the next round"))

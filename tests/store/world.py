@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,8 @@ from pipeline.core.moves import Claim, Complete, Refusal
 from pipeline.store import jobs
 from pipeline.store.engine import Database, dumps, fetch
 from pipeline.store.jobs import Table
+
+Another = Callable[[], Database]  # one more process's view of the same database
 
 LEASE = timedelta(minutes=5)
 PLAN = tuple(Stage)
@@ -136,6 +139,61 @@ def events(db: Database, job: Job) -> list[str]:
 
 def outputs_of(db: Database, job: Job) -> list[int]:
     return [row["id"] for row in rows(db, "SELECT id FROM outputs WHERE job_id = :id ORDER BY id", id=job.id)]
+
+
+# Nobody stands before what it refers to.
+TABLES = (
+    *("accounts", "jobs", "outputs", "asr_jobs", "deliveries", "checkpoints", "job_events", "job_attempts"),
+    *("credit_entries", "workers", "api_keys", "circuit_breakers", "webhook_endpoints", "webhook_deliveries"),
+    "upkeep_runs",
+)
+
+
+def everything(db: Database) -> dict[str, list[dict[str, Any]]]:
+    """All that is written anywhere, to see whether somebody wrote."""
+    return {table: rows(db, f"SELECT * FROM {table} t ORDER BY t::text") for table in TABLES}
+
+
+# -- money -----------------------------------------------------------------------------------------------------------
+
+
+def open_account(db: Database, name: str = "ann", balance: int = 100) -> str:
+    db.run(text("INSERT INTO accounts (id, balance) VALUES (:name, :balance)"), name=name, balance=balance)
+    return name
+
+
+def balance_of(db: Database, account: str = "ann") -> int:
+    return int(value(db, "SELECT balance FROM accounts WHERE id = :account", account=account))
+
+
+def entries(db: Database, account: str = "ann") -> list[tuple[str, int, int]]:
+    """Kind, run and amount of all that was written for an account, oldest first."""
+    told = rows(db, "SELECT kind, run, amount FROM credit_entries WHERE account_id = :id ORDER BY id", id=account)
+    return [(row["kind"], row["run"], row["amount"]) for row in told]
+
+
+# -- all at the same moment ------------------------------------------------------------------------------------------
+
+
+class Start:
+    """Lets several threads do something at the same moment, again and again."""
+
+    def __init__(self, runners: int) -> None:
+        self._pool = ThreadPoolExecutor(runners)
+        self._barrier = threading.Barrier(runners)
+
+    def together(self, *acts: Callable[[], Any]) -> list[Any]:
+        def run(act: Callable[[], Any]) -> Any:
+            self._barrier.wait(20)
+            return act()
+
+        return [each.result(20) for each in [self._pool.submit(run, act) for act in acts]]
+
+    def __enter__(self) -> Start:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
 
 
 # -- races that always end the same way ------------------------------------------------------------------------------
