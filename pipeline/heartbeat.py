@@ -20,7 +20,7 @@ from pipeline import log
 from pipeline.core.errors import DatabaseUnavailable, LeaseLost
 from pipeline.core.job import Job
 from pipeline.settings import Settings
-from pipeline.store import jobs, workers
+from pipeline.store import leases, workers
 from pipeline.store.engine import Database
 
 logger = log.get("heartbeat")
@@ -78,9 +78,9 @@ class Pulse:
         news = seen if seen != self._written and now - self._last_write >= WRITE_EVERY_S else None
         try:
             if news is None:
-                held = jobs.is_held(self._db, self._job_id, self._fence)
+                held = leases.is_held(self._db, self._job_id, self._fence)
             else:
-                held = jobs.pulse(self._db, self._job_id, self._fence, *news)
+                held = leases.pulse(self._db, self._job_id, self._fence, *news)
                 self._written, self._last_write = news, now
         except DatabaseUnavailable:
             return time.monotonic() - self._last_answer < self._patience_s
@@ -114,7 +114,7 @@ class Heartbeat:
         """Renew everything once."""
         running = self._running()
         if running:
-            jobs.renew(self._db(), str(self._worker), running, self._lease)
+            leases.renew(self._db(), str(self._worker), running, self._lease)
         workers.beat(self._db(), self._worker, busy=bool(running))
 
     def _live(self) -> None:

@@ -120,6 +120,11 @@ def descendants(pid: int) -> list[Identity]:
     return [known for known in map(Identity.of, found) if known]
 
 
+def parent(pid: int) -> int | None:
+    """The process above this one; None if there is no such process."""
+    return next((above for each, above, _ in _table() if each == pid), None)
+
+
 def group(leader: int) -> list[Identity]:
     """Every process of this process's group, itself included."""
     members = [pid for pid, _, of in _table() if of == leader]

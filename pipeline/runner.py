@@ -16,7 +16,7 @@ from pipeline import delivery, log, settings
 from pipeline.core import backoff
 from pipeline.core.errors import Kind, LeaseLost, NoSuchJob
 from pipeline.core.job import Job, Stage
-from pipeline.core.moves import Claim, Complete, Defer, Fail, HolderMove, Refusal, Release, Retry, Rewind
+from pipeline.core.moves import Claim, Complete, Crash, Defer, Fail, HolderMove, Refusal, Release, Retry, Rewind
 from pipeline.core.request import parse
 from pipeline.core.verdict import Verdict, classify
 from pipeline.heartbeat import Pulse
@@ -69,6 +69,21 @@ def run_stage(stage: Stage, job_id: UUID, delivery: Delivery) -> Answer:
             _settle(db, claimed, Release(fence=claimed.fence), scratch)
             raise
         return _settle(db, claimed, move, scratch)
+
+
+def crashed(job_id: UUID, delivery: Delivery, evidence: str) -> None:
+    """The process that ran this delivery is dead: if it held the job, the job goes back at once."""
+    db = database()
+    job, _ = jobs.read(db, job_id)
+    lease = job.lease
+    if lease is None or (lease.holder, lease.request_id) != (delivery.worker, delivery.request_id):
+        return  # it died before its claim or after its end; the redelivered message finds that out
+    after = jobs.apply(db, job_id, Crash(fence=lease.fence, evidence=evidence))
+    logger.error(
+        "worker process lost",
+        extra={"job_id": str(job_id), "stage": job.stage, "attempt": job.attempt_count, "evidence": evidence}
+        | {"status": after.status if isinstance(after, Job) else after},
+    )
 
 
 def _claim(db: Database, now: Settings, stage: Stage, job_id: UUID, delivery: Delivery) -> Job | Refusal:

@@ -16,7 +16,7 @@ from tasks.worker import identity
 
 
 def _task(stage: Stage) -> Task:
-    @app.task(bind=True, name=task_of(stage), queue=QUEUE_OF[stage])
+    @app.task(bind=True, name=task_of(stage), queue=QUEUE_OF[stage], Request="tasks.crashes:StageRequest")
     def run(self: Task, job_id: str) -> dict[str, Any]:
         answer = run_stage(stage, UUID(job_id), Delivery(worker=identity(), request_id=self.request.id))
         if not answer.onward:

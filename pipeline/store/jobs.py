@@ -2,8 +2,8 @@
 
 `apply` is the one door: the pure `transition` decides on a snapshot, and one statement carries it out: the row by
 compare-and-set (version and fence), its events, the attempt that began or ended, and the ledger. Whoever loses the
-race reads again and decides again. Beside it stand the few writes that are no moves: a row is born, a lease is
-renewed, a pulse of progress, a message published. It is long because `UPDATE jobs` shall stand in one file only.
+race reads again and decides again. `leases` takes leases away with the same statement, and writes the few things that
+a holder says between two moves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sqlalchemy.exc import IntegrityError
 from pipeline.core.errors import IdempotencyConflict, NoSuchJob
 from pipeline.core.job import Job, Stage
 from pipeline.core.machine import transition
-from pipeline.core.moves import Claim, Event, Expire, Move, Refusal, Settlement, Transition
+from pipeline.core.moves import Claim, Event, Move, Refusal, Settlement, Transition
 from pipeline.store import credits as ledger
 from pipeline.store.engine import Database, dumps, fetch
 from pipeline.store.rows import assignments, job_of, listed
@@ -59,7 +59,7 @@ def apply(
             if is_read:
                 return change
             continue  # a snapshot may be old: only the row says why not
-        statement, params = _write(job, change, now, table)
+        statement, params = write(job, change, now, table)
         try:
             written = db.run(statement, **params)
         except IntegrityError as exc:
@@ -81,7 +81,7 @@ def decide(job: Job, moves: Sequence[Move], now: datetime) -> Transition | Refus
     return Transition(job, events, settlement)
 
 
-def _write(before: Job, change: Transition, now: datetime, table: Table) -> tuple[TextClause, dict[str, Any]]:
+def write(before: Job, change: Transition, now: datetime, table: Table) -> tuple[TextClause, dict[str, Any]]:
     """The statement that turns the row into what was decided, if it is still the row that we decided on."""
     after = change.job
     clauses, params = assignments(before, after, now)
@@ -142,13 +142,13 @@ REOPEN = (
 
 
 @lru_cache(maxsize=8)
-def _select(table: Table, condition: str) -> TextClause:
+def select(table: Table, condition: str) -> TextClause:
     return text(f"SELECT {listed('j')}, clock_timestamp() AS now FROM {table} j WHERE {condition}")
 
 
 def read(db: Database, job_id: UUID, table: Table = Table.JOBS) -> tuple[Job, datetime]:
     """The job and Postgres's time at which it was so."""
-    rows = db.run(_select(table, "j.id = :id"), id=job_id)
+    rows = db.run(select(table, "j.id = :id"), id=job_id)
     if not rows:
         raise _no_such(job_id)
     return job_of(rows[0]._mapping), rows[0].now
@@ -157,7 +157,7 @@ def read(db: Database, job_id: UUID, table: Table = Table.JOBS) -> tuple[Job, da
 def read_many(db: Database, ids: Iterable[UUID]) -> list[Job]:
     """All of the jobs; NoSuchJob if one of them is not there."""
     wanted = list(ids)
-    found = [job_of(row._mapping) for row in db.run(_select(Table.JOBS, "j.id = ANY (:ids)"), ids=wanted)]
+    found = [job_of(row._mapping) for row in db.run(select(Table.JOBS, "j.id = ANY (:ids)"), ids=wanted)]
     for missing in set(wanted) - {job.id for job in found}:
         raise _no_such(missing)
     return found
@@ -216,30 +216,6 @@ def insert(conn: Connection, **columns: Any) -> tuple[Job, bool]:
 # -- what time finds -------------------------------------------------------------------------------------------------
 
 
-def expire_some(db: Database, table: Table, limit: int, grace: timedelta = timedelta(0)) -> list[Job]:
-    """Take away up to `limit` leases that have expired; the jobs as they are afterwards.
-
-    Rows that somebody else is just writing are left for the next time: a finisher is never waited for. Accounts are
-    given back to in their order, so that two reapers never wait crosswise.
-    """
-    late = _select(
-        table,
-        "j.status = 'processing' AND j.lease_expires_at < clock_timestamp() - CAST(:grace AS interval)"
-        " AND (j.attempt_count >= j.max_attempts OR coalesce(j.next_earliest_run_at, '-infinity') <= clock_timestamp())"
-        " ORDER BY j.account_id, j.id LIMIT :limit FOR UPDATE SKIP LOCKED",
-    )
-    moved = []
-    with db.transaction() as conn:
-        for row in fetch(conn.execute(late, {"limit": limit, "grace": grace})):
-            job = job_of(row._mapping)
-            change = decide(job, [Expire()], row.now)
-            if isinstance(change, Refusal):
-                continue
-            statement, params = _write(job, change, row.now, table)
-            moved += [job_of(r._mapping) for r in fetch(conn.execute(statement, params))]
-    return moved
-
-
 # A published row that nobody claimed for so long, while its queue is empty, has lost its message. Whoever publishes a
 # row marks it in the same statement, and SKIP LOCKED keeps two sweeps off the same row.
 FIRST = "recovery DESC, array_position(ARRAY['high', 'normal', 'low'], priority), created_at"
@@ -278,53 +254,3 @@ def take_one(db: Database, job_id: UUID) -> Job | None:
 def unpublish(db: Database, ids: Iterable[UUID]) -> None:
     """The broker did not take their messages: sweep must try again."""
     db.run(UNPUBLISH, ids=list(ids))
-
-
-# -- what a holder writes besides moves ------------------------------------------------------------------------------
-
-
-# Matching request_id means: only what the worker is really running. The deadline bounds every renewal.
-@lru_cache(maxsize=2)
-def _renew(table: Table) -> TextClause:
-    return text(f"""
-    WITH mine AS (
-        SELECT id FROM {table}
-         WHERE status = 'processing' AND locked_by = :holder AND request_id = ANY (:requests)
-         ORDER BY id FOR NO KEY UPDATE)
-    UPDATE {table} t
-       SET lease_expires_at = least(clock_timestamp() + CAST(:lease AS interval), t.deadline_at),
-           last_heartbeat_at = clock_timestamp()
-      FROM mine WHERE t.id = mine.id
-    RETURNING t.id""")
-
-
-def renew(db: Database, holder: str, requests: Sequence[str], lease: timedelta) -> set[UUID]:
-    """Push out the end of every lease that this worker is really running; the jobs that it still holds."""
-    kept: set[UUID] = set()
-    for table in Table:
-        kept |= {row.id for row in db.run(_renew(table), holder=holder, requests=list(requests), lease=lease)}
-    return kept
-
-
-# The fence alone decides: who is late but not yet reaped may go on.
-PULSE = text("""
-    UPDATE jobs
-       SET progress = coalesce(:percent, progress),
-           last_progress_update = CASE WHEN last_progress_value IS DISTINCT FROM coalesce(:value, last_progress_value)
-                                       THEN clock_timestamp() ELSE last_progress_update END,
-           last_progress_value = coalesce(:value, last_progress_value)
-     WHERE id = :id AND fence = :fence AND status = 'processing'
-    RETURNING id""")
-
-
-HELD = text("SELECT 1 FROM jobs WHERE id = :id AND fence = :fence AND status = 'processing'")
-
-
-def is_held(db: Database, job_id: UUID, fence: UUID) -> bool:
-    """Whether that fence is still the row's."""
-    return bool(db.run(HELD, id=job_id, fence=fence))
-
-
-def pulse(db: Database, job_id: UUID, fence: UUID, percent: float | None, value: float | None) -> bool:
-    """Write progress; False if the lease is lost."""
-    return bool(db.run(PULSE, id=job_id, fence=fence, percent=percent, value=value))

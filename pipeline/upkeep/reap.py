@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pipeline import log, scratch, settings
 from pipeline.core.job import Status
-from pipeline.store import jobs
+from pipeline.store import jobs, leases
 from pipeline.store.engine import Database
 from pipeline.upkeep.alone import alone
 
@@ -31,7 +31,7 @@ def reap() -> Reaped:
 def _reap(db: Database) -> Reaped:
     done = Reaped()
     for table in jobs.Table:
-        while batch := jobs.expire_some(db, table, BATCH):
+        while batch := leases.expire_some(db, table, BATCH):
             for job in batch:
                 ended_well = job.status is Status.QUEUED
                 (done.requeued if ended_well else done.failed).append(str(job.id))

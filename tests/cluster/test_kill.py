@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
-from pipeline import enqueue
+from pipeline import enqueue, processes
+from pipeline.core.job import Status
+from pipeline.processes import Identity
 from pipeline.store import reads
 from tests.cluster.system import System, wait_for
 
@@ -59,3 +62,36 @@ def test_a_death_between_stage_done_and_the_next_link_published_delays_the_job_a
     assert shown["outcome"] == "full"
     assert system.claims(job.id) == ["resolve", "clip", "upload", "finalize"]
     assert len(system.published()) == 2
+
+
+def test_a_killed_pool_process_costs_an_attempt_and_its_job_goes_back_at_once(warm: System, sample: Path) -> None:
+    job = enqueue({"source": str(sample), "clips": [{"start": 0.5, "end": 16}], "captions": False})
+    ffmpeg = warm.encoding(job.id)
+
+    kill_the_pool_process_above(ffmpeg)
+
+    assert warm.finished(job.id)["outcome"] == "full"
+    assert not any(each.is_running for each in ffmpeg)
+    assert [event["type"] for event in warm.events(job.id) if event["stage"] == "clip"] == [
+        *("claimed", "worker_lost"),
+        *("claimed", "stage_completed"),
+    ]
+
+
+def test_a_job_that_kills_every_process_that_runs_it_fails_with_the_evidence(system: System, sample: Path) -> None:
+    system.beat(wait=False)
+    worker = system.worker("tests.cluster.killing", slots=1)
+    job = enqueue({"source": str(sample), "clips": [{"start": 2, "end": 4}], "captions": False})
+
+    shown = system.finished(job.id, Status.FAILED)
+
+    assert shown["fail_code"] == "WORKER_KILLER"
+    assert "signal 9" in shown["fail_reason"]
+    assert system.claims(job.id) == ["resolve"] * 3
+    assert worker.container.status == "running"
+
+
+def kill_the_pool_process_above(programs: list[Identity]) -> None:
+    """SIGKILL for whoever runs the stage: the nearest process above that is a Celery child."""
+    (above,) = {parent for each in programs if (parent := processes.parent(each.pid)) not in {p.pid for p in programs}}
+    os.kill(above, signal.SIGKILL)

@@ -8,7 +8,7 @@ import pytest
 from pipeline.core.errors import NoSuchJob
 from pipeline.core.job import Job, Stage, Status
 from pipeline.core.moves import Cancel, Complete, Expire, Fail, Refusal, Release, Retry
-from pipeline.store import checkpoints, jobs, outputs
+from pipeline.store import checkpoints, jobs, leases, outputs
 from pipeline.store.engine import Database
 from pipeline.store.jobs import Table
 from tests.store.world import (
@@ -123,7 +123,7 @@ def test_a_refusal_speaks_of_the_row_and_not_of_an_old_snapshot(db: Database):
 
 def test_what_a_heartbeat_wrote_meanwhile_survives_a_move_that_does_not_speak_of_it(db: Database):
     job = running(db)
-    jobs.pulse(db, job.id, job.fence, 40.0, 123.0)
+    leases.pulse(db, job.id, job.fence, 40.0, 123.0)
 
     after = jobs.apply(db, job.id, Complete(fence=job.fence), snapshot=job)
 

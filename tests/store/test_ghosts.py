@@ -10,7 +10,7 @@ from sqlalchemy import text
 from pipeline.core.job import Job, OutputStatus, Stage
 from pipeline.core.moves import Complete, Fail, Refusal, Release
 from pipeline.core.output import File
-from pipeline.store import checkpoints, jobs, outputs
+from pipeline.store import checkpoints, jobs, leases, outputs
 from pipeline.store.engine import Database
 from tests.core.lives import HOLDER_MOVES, fail
 from tests.store.world import (
@@ -49,8 +49,8 @@ WRITES: dict[str, Write] = {
     "hand over": lambda db, job, _: jobs.apply(
         db, job.id, Complete(fence=job.fence), a_claim(job, stage=Stage.UPLOAD), snapshot=job
     ),
-    "pulse": lambda db, job, _: jobs.pulse(db, job.id, job.fence, 50.0, 50.0),
-    "renew": lambda db, job, _: jobs.renew(db, job.lease.holder, [job.lease.request_id], LEASE),
+    "pulse": lambda db, job, _: leases.pulse(db, job.id, job.fence, 50.0, 50.0),
+    "renew": lambda db, job, _: leases.renew(db, job.lease.holder, [job.lease.request_id], LEASE),
     "checkpoint": lambda db, job, _: checkpoints.put(db, job.id, job.fence, 1, "unit", {"by": "ghost"}),
     "output": lambda db, job, o: outputs.record(db, job.id, job.fence, o, OutputStatus.COMPLETED, files=[FILE]),
     "delivery": lambda db, job, o: outputs.delivered(db, job.id, job.fence, o, "nas"),
@@ -109,14 +109,14 @@ def test_a_ghost_whose_write_began_before_it_was_reaped_still_writes_nothing(
 
 def test_a_ghost_knows_that_it_is_one(db: Database):
     ghost = about_to_be_a_ghost(db)
-    held = jobs.is_held(db, ghost.id, ghost.fence)
+    held = leases.is_held(db, ghost.id, ghost.fence)
 
     (reaped,) = reap(db)
     heir = claim(db, reaped, by="heir")
 
     assert held
-    assert not jobs.is_held(db, ghost.id, ghost.fence)
-    assert jobs.is_held(db, heir.id, heir.fence)
+    assert not leases.is_held(db, ghost.id, ghost.fence)
+    assert leases.is_held(db, heir.id, heir.fence)
 
 
 def test_a_job_that_was_only_taken_away_is_closed_to_its_ghost_too(db: Database):

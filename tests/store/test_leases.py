@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.core.job import Job, Stage, Status
 from pipeline.core.moves import Cancel, Complete
-from pipeline.store import checkpoints, jobs
+from pipeline.store import checkpoints, jobs, leases
 from pipeline.store.engine import Database
 from pipeline.store.jobs import Table
 from tests.store.world import (
@@ -42,7 +42,7 @@ def test_a_renewal_pushes_the_end_of_the_lease_out(db: Database, table: Table):
     job = taken(db, table)
     let_pass(db, job, timedelta(minutes=4), table)
 
-    kept = jobs.renew(db, "worker", ["worker"], LEASE)
+    kept = leases.renew(db, "worker", ["worker"], LEASE)
 
     after, now = jobs.read(db, job.id, table)
     assert kept == {job.id}
@@ -58,7 +58,7 @@ def test_a_renewal_never_reaches_past_the_deadline(db: Database, table: Table):
     job = taken(db, table)
     assert job.lease is not None
 
-    kept = jobs.renew(db, "worker", ["worker"], timedelta(days=1))
+    kept = leases.renew(db, "worker", ["worker"], timedelta(days=1))
 
     after = now_of(db, job, table)
     assert kept == {job.id}
@@ -72,7 +72,7 @@ def test_only_what_a_worker_is_really_running_is_renewed(db: Database, table: Ta
     died = taken(db, table, by="ann", request_id="died")
     others = taken(db, table, by="bob", request_id="runs")
 
-    kept = jobs.renew(db, "ann", ["runs", "never heard of"], timedelta(hours=1))
+    kept = leases.renew(db, "ann", ["runs", "never heard of"], timedelta(hours=1))
 
     assert kept == {runs.id}
     assert now_of(db, died, table) == died
@@ -83,11 +83,11 @@ def test_who_is_late_but_not_yet_reaped_goes_on(db: Database):
     job = running(db)
     make_late(db, job)
 
-    kept = jobs.renew(db, "worker", ["worker"], LEASE)
+    kept = leases.renew(db, "worker", ["worker"], LEASE)
 
     assert kept == {job.id}
     assert reap(db) == []
-    assert jobs.pulse(db, job.id, job.fence, 10.0, 1.0)
+    assert leases.pulse(db, job.id, job.fence, 10.0, 1.0)
     assert play(db, job, Complete(fence=job.fence)).stage is Stage.CLIP
 
 
@@ -95,7 +95,7 @@ def test_past_its_deadline_no_heartbeat_saves_a_lease(db: Database):
     job = running(db, deadline_ms=60_000)
     let_pass(db, job, timedelta(minutes=2))
 
-    jobs.renew(db, "worker", ["worker"], LEASE)
+    leases.renew(db, "worker", ["worker"], LEASE)
 
     assert [each.id for each in reap(db)] == [job.id]
     assert now_of(db, job).last_error == "TIMEOUT: lease_expired"
@@ -103,15 +103,15 @@ def test_past_its_deadline_no_heartbeat_saves_a_lease(db: Database):
 
 def test_a_pulse_is_a_sign_of_progress_only_when_its_value_changed(db: Database):
     job = running(db)
-    jobs.pulse(db, job.id, job.fence, 10.0, 1.0)
+    leases.pulse(db, job.id, job.fence, 10.0, 1.0)
     let_pass(db, job, timedelta(minutes=1))
     stood = now_of(db, job).last_progress_update
 
-    jobs.pulse(db, job.id, job.fence, 20.0, 1.0)
+    leases.pulse(db, job.id, job.fence, 20.0, 1.0)
     same = now_of(db, job)
-    jobs.pulse(db, job.id, job.fence, None, None)
+    leases.pulse(db, job.id, job.fence, None, None)
     silent = now_of(db, job)
-    jobs.pulse(db, job.id, job.fence, None, 2.0)
+    leases.pulse(db, job.id, job.fence, None, 2.0)
     further = now_of(db, job)
 
     assert (same.progress, same.last_progress_update) == (20.0, stood)
@@ -126,7 +126,7 @@ def test_a_pulse_tells_whose_job_was_cancelled(db: Database):
     job = running(db)
     cancelled = play(db, job, Cancel(by="ann"))
 
-    assert not jobs.pulse(db, job.id, job.fence, 50.0, 5.0)
+    assert not leases.pulse(db, job.id, job.fence, 50.0, 5.0)
     assert now_of(db, job) == cancelled
 
 
@@ -151,8 +151,8 @@ def test_the_reaper_waits_as_long_as_it_is_told_to(db: Database):
     job = running(db)
     let_pass(db, job, LEASE + timedelta(minutes=1))
 
-    patient = jobs.expire_some(db, Table.JOBS, 10, grace=timedelta(minutes=2))
-    strict = jobs.expire_some(db, Table.JOBS, 10)
+    patient = leases.expire_some(db, Table.JOBS, 10, grace=timedelta(minutes=2))
+    strict = leases.expire_some(db, Table.JOBS, 10)
 
     assert patient == []
     assert [each.id for each in strict] == [job.id]
@@ -162,7 +162,7 @@ def test_the_reaper_takes_no_more_at_once_than_it_was_asked_for(db: Database):
     for _ in range(3):
         make_late(db, running(db))
 
-    batches = [len(jobs.expire_some(db, Table.JOBS, 2)) for _ in range(3)]
+    batches = [len(leases.expire_some(db, Table.JOBS, 2)) for _ in range(3)]
 
     assert batches == [2, 1, 0]
 

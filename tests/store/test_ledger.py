@@ -11,7 +11,7 @@ from pipeline.core.errors import BadRequest, InsufficientCredits
 from pipeline.core.job import Job, Outcome, OutputStatus, Stage, Status
 from pipeline.core.moves import Cancel, Complete, Fail, Move, Requeue
 from pipeline.core.output import File
-from pipeline.store import jobs, outputs
+from pipeline.store import jobs, leases, outputs
 from pipeline.store.engine import Database
 from pipeline.store.jobs import Table
 from tests.store.world import (
@@ -208,10 +208,10 @@ def test_two_reapers_that_give_back_to_the_same_accounts_never_wait_crosswise(db
     second = another()
     with ThreadPoolExecutor(1) as pool:
         with db.transaction() as conn:
-            first = jobs.expire_some(Inside(conn), Table.JOBS, 1)
-            others = pool.submit(jobs.expire_some, second, Table.JOBS, 2)
+            first = leases.expire_some(Inside(conn), Table.JOBS, 1)
+            others = pool.submit(leases.expire_some, second, Table.JOBS, 2)
             until_blocked_or_done(db, others)
-            first += jobs.expire_some(Inside(conn), Table.JOBS, 1)
+            first += leases.expire_some(Inside(conn), Table.JOBS, 1)
 
         reaped = first + others.result(20)
     assert sorted(job.id.int for job in reaped) == [1, 2, 3, 4]

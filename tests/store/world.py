@@ -15,7 +15,7 @@ from sqlalchemy import Connection, TextClause, text
 
 from pipeline.core.job import Job, Stage
 from pipeline.core.moves import Claim, Complete, Refusal
-from pipeline.store import jobs
+from pipeline.store import jobs, leases
 from pipeline.store.engine import Database, dumps, fetch
 from pipeline.store.jobs import Table
 
@@ -116,7 +116,7 @@ def make_late(db: Database, job: Job, table: Table = Table.JOBS) -> None:
 
 
 def reap(db: Database, table: Table = Table.JOBS) -> list[Job]:
-    return jobs.expire_some(db, table, 100)
+    return leases.expire_some(db, table, 100)
 
 
 def now_of(db: Database, job: Job, table: Table = Table.JOBS) -> Job:
