@@ -20,12 +20,15 @@ from pipeline import log
 from pipeline.core.errors import DatabaseUnavailable, LeaseLost
 from pipeline.core.job import Job
 from pipeline.settings import Settings
-from pipeline.store import leases, workers
+from pipeline.store import leases, upkeep, workers
 from pipeline.store.engine import Database
 
 logger = log.get("heartbeat")
 
 WRITE_EVERY_S = 2.0  # progress in the row is never newer than that
+OUTAGE_BEATS = 3  # nobody of the whole fleet was heard for so many beats: the database was away
+DEGRADED_AFTER = 3
+HURRY_S = 0.2
 CEILING = 99.0  # a hundred is what finalize says, when everything is verified
 
 
@@ -55,7 +58,7 @@ class Pulse:
 
     def check(self) -> None:
         """Raise LeaseLost when somebody else has the job, or may have it."""
-        if self._lost.is_set():
+        if self._lost.is_set() or not self._in_time():  # a question may hang as long as the network likes
             raise LeaseLost
 
     def __enter__(self) -> Pulse:
@@ -83,9 +86,12 @@ class Pulse:
                 held = leases.pulse(self._db, self._job_id, self._fence, *news)
                 self._written, self._last_write = news, now
         except DatabaseUnavailable:
-            return time.monotonic() - self._last_answer < self._patience_s
+            return self._in_time()
         self._last_answer = now
         return held
+
+    def _in_time(self) -> bool:
+        return time.monotonic() - self._last_answer < self._patience_s
 
 
 class Heartbeat:
@@ -97,8 +103,13 @@ class Heartbeat:
         self._db, self._worker, self._running = db, worker, running
         self._every_s = settings.heartbeat_sec
         self._lease = timedelta(seconds=settings.default_lease_sec)
+        self._outage = timedelta(seconds=OUTAGE_BEATS * settings.heartbeat_sec)
+        self._slowest_s = min(settings.default_lease_sec, settings.worker_offline_sec) / 4
         self._failures = 0
-        self._stop = threading.Event()
+        self._kept: set[UUID] = set()
+        self._ends = threading.Event()
+        self._asked = self._answered = 0  # how often somebody wanted to know what is held
+        self._next = threading.Event()
         self._thread = threading.Thread(target=self._live, name="heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -106,28 +117,53 @@ class Heartbeat:
 
     def stop(self) -> None:
         """Stop beating; the last beat that was under way is finished."""
-        self._stop.set()
+        self._ends.set()
+        self._next.set()
         if self._thread.is_alive():
             self._thread.join()
 
+    def hurry(self) -> None:
+        """The worker is about to stop and waits for what it holds: look at once, and often."""
+        self._asked += 1
+        self._next.set()
+
+    @property
+    def holds(self) -> bool:
+        """Whether any lease is this worker's, as far as a beat that began after `hurry` knows."""
+        return self._answered < self._asked or bool(self._kept)
+
     def beat(self) -> None:
         """Renew everything once."""
-        running = self._running()
-        if running:
-            leases.renew(self._db(), str(self._worker), running, self._lease)
-        workers.beat(self._db(), self._worker, busy=bool(running))
+        db, running, asked = self._db(), self._running(), self._asked
+        upkeep.contact(db, self._outage)
+        self._kept = leases.renew(db, str(self._worker), running, self._lease) if running else set()
+        workers.beat(db, self._worker, busy=bool(running))
+        self._answered = asked
 
     def _live(self) -> None:
-        while not self._stop.wait(self._every_s):
+        while True:
+            self._next.wait(self._pause_s())
+            self._next.clear()
+            if self._ends.is_set():
+                return
             try:
                 self.beat()
-            except Exception:
-                self._failures += 1
-                if self._failures == 1:
-                    logger.warning("heartbeat failed", exc_info=True)
-                elif self._failures == 3:
-                    logger.error("heartbeat degraded", extra={"code": "HEARTBEAT_DEGRADED"})
+            except Exception as exc:
+                self._failed(exc)
             else:
                 if self._failures:
                     logger.info("heartbeat recovered", extra={"missed": self._failures})
                 self._failures = 0
+
+    def _pause_s(self) -> float:
+        if self._asked:
+            return HURRY_S
+        # Who cannot reach Postgres asks less and less often, but in time for whoever is waiting to hear of it.
+        return min(self._every_s * (1 << min(self._failures, 5)), max(self._every_s, self._slowest_s))
+
+    def _failed(self, exc: Exception) -> None:
+        self._failures += 1
+        if self._failures == 1:
+            logger.warning("heartbeat failed", exc_info=exc)
+        elif self._failures == DEGRADED_AFTER:
+            logger.error("heartbeat degraded", extra={"code": "HEARTBEAT_DEGRADED"})

@@ -151,6 +151,15 @@ def _boot() -> str:
     return "-"
 
 
+def machine() -> str | None:
+    """This boot of this machine, and who can see whose processes on it: containers share a boot but no pids."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return None
+
+
 def _stat(pid: int) -> list[str]:
     # The name in the second field may hold spaces and brackets; what follows its last bracket is regular.
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -48,6 +48,9 @@ class Settings(BaseSettings):
     heartbeat_sec: float = _named(
         "HEARTBEAT_SEC", "HEARTBEAT_INTERVAL_SEC", default=15, why="a worker renews its leases this often", gt=0
     )
+    database_grace_sec: float = _named(
+        "DATABASE_GRACE_SEC", default=120, why="after an outage of Postgres nobody is reaped for silence this long", ge=0
+    )
     pulse_sec: float = _named("PULSE_SEC", default=1, why="a running stage checks its fence this often", gt=0, le=2)
     worker_offline_sec: float = _named(
         "WORKER_OFFLINE_SEC", default=90, why="silence after which a worker is dead", gt=0
@@ -75,6 +78,9 @@ class Settings(BaseSettings):
         "JOB_RETRY_BACKOFF_MS_MAX", "QUEUE_RETRY_BACKOFF_MS_MAX", default=1_800_000, why="longest retry delay", ge=0
     )
     max_wait_sec: float = _named("MAX_WAIT_SEC", default=86_400, why="longest wait for a service that is down", gt=0)
+    probe_interval_sec: float = _named(
+        "PROBE_INTERVAL_SEC", default=15, why="services that were given up are tried this often, when it is time", gt=0
+    )
     clip_sla_factor: float = _named(
         "CLIP_SLA_FACTOR", default=6, why="deadline of clip: expected duration x this", gt=0
     )

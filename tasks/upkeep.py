@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from pipeline import upkeep
+from celery import Task
+
+from pipeline.core.routing import CONTROL
+from pipeline.upkeep import CHORES, Chore
 from tasks import app
 
 
-@app.task(name="pipeline.reap")
-def reap() -> dict[str, Any]:
-    return asdict(upkeep.reap())
+def _task(name: str, chore: Chore) -> Task:
+    @app.task(name=f"pipeline.{name}", queue=CONTROL)
+    def run() -> dict[str, Any]:
+        return asdict(chore.run())
+
+    return run
 
 
-@app.task(name="pipeline.sweep")
-def sweep() -> dict[str, Any]:
-    return asdict(upkeep.sweep())
+TASKS = {name: _task(name, chore) for name, chore in CHORES.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,9 +14,10 @@ from celery.worker import state
 from pipeline import log, settings
 from pipeline.heartbeat import Heartbeat
 from pipeline.leash import tie_to_parent
-from pipeline.processes import Identity
+from pipeline.processes import Identity, machine, wait_until
 from pipeline.store import workers
 from pipeline.store.engine import database
+from pipeline.upkeep.watch import Watch
 from tasks import reconnect
 
 logger = log.get("worker")
@@ -44,17 +44,33 @@ class Presence(bootsteps.StartStopStep):
 
     def __init__(self, parent: Any, **_options: Any) -> None:
         self._heartbeat = Heartbeat(database, _identity, running, settings.current())
+        self._watch = Watch()
         super().__init__(parent)
 
     def start(self, parent: Any) -> None:
         register(parent, _identity)
+        parent.wait_for_soft_shutdown = self._let_finish
         self._heartbeat.start()
+        self._watch.start()
 
     def stop(self, parent: Any) -> None:
+        self._watch.stop()
         self._heartbeat.stop()
         workers.goodbye(database(), _identity)
 
     terminate = stop
+
+    def _let_finish(self) -> None:
+        """Wait for what runs, as long as the grace period at most.
+
+        Celery would sleep through the whole of it: while it handles the signal it sees no stage end. We ask Postgres.
+        """
+        grace_s = settings.current().shutdown_grace_sec
+        if not running() or grace_s <= 0:
+            return
+        logger.warning("worker stopping", extra={"grace_s": grace_s})
+        self._heartbeat.hurry()
+        wait_until(lambda: not self._heartbeat.holds, grace_s)
 
 
 def register(worker: Any, who: UUID) -> None:
@@ -67,16 +83,11 @@ def register(worker: Any, who: UUID) -> None:
         hostname=socket.gethostname(),
         queues=[queue.name for queue in worker.app.amqp.queues.consume_from.values()],
         slots=worker.concurrency,
-        boot_id=_boot_id(),
+        boot_id=machine(),
         pid=os.getpid(),
         pid_started=itself.started if itself else None,
     )
     logger.info("worker registered", extra={"worker": str(who), "worker_name": worker.hostname})
-
-
-def _boot_id() -> str | None:
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text().strip() if path.exists() else None
 
 
 @signals.worker_process_init.connect

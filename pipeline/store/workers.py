@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,18 @@ BEAT = text("""
 
 GOODBYE = text("""
     UPDATE workers SET status = 'offline', stopped_at = clock_timestamp(), current_job_id = NULL WHERE id = :id""")
+
+# Whoever runs on the machine that these were started on can look whether their processes still exist.
+OF_MACHINE = text("""
+    SELECT id, pid, pid_started FROM workers
+     WHERE boot_id = :boot AND stopped_at IS NULL AND pid IS NOT NULL AND pid_started IS NOT NULL""")
+
+BURY = text("""
+    UPDATE workers SET status = 'offline', current_job_id = NULL,
+           stopped_at = CASE WHEN id = ANY (CAST(:gone AS uuid[])) THEN clock_timestamp() ELSE stopped_at END
+     WHERE status NOT IN ('offline', 'disabled')
+       AND (id = ANY (CAST(:gone AS uuid[])) OR last_heartbeat < clock_timestamp() - CAST(:silence AS interval))
+    RETURNING id, name, extract(epoch FROM clock_timestamp() - last_heartbeat)::float AS silent_s""")
 
 LIST = text("""
     SELECT id, name, hostname, status, queues, slots, registered_at, last_heartbeat, stopped_at,
@@ -65,6 +78,16 @@ def beat(db: Database, worker: UUID, *, busy: bool) -> bool:
 def goodbye(db: Database, worker: UUID) -> None:
     """It has stopped of its own accord."""
     db.run(GOODBYE, id=worker)
+
+
+def of_machine(db: Database, boot: str | None) -> list[tuple[UUID, int, str]]:
+    """The workers that were started in this boot of this machine and never said goodbye: id, pid, start of the pid."""
+    return [(row.id, row.pid, row.pid_started) for row in db.run(OF_MACHINE, boot=boot)]
+
+
+def bury(db: Database, gone: Sequence[UUID], silence: timedelta | None) -> list[dict[str, Any]]:
+    """Note who is offline: gone for certain, or silent for so long (None: silence does not count)."""
+    return [dict(row._mapping) for row in db.run(BURY, gone=list(gone), silence=silence)]
 
 
 def newest(db: Database, limit: int = 50) -> list[dict[str, Any]]:

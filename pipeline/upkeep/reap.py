@@ -1,13 +1,26 @@
-"""reap: nobody waits for the dead."""
+"""reap: nobody waits for the dead.
+
+A lease is taken away when it is over; sooner when its holder is dead. A death is proved by a goodbye, or by the same
+machine seeing that the process is gone: that acts at once. Silence and expiry prove nothing when the database itself
+was away, because then the living could not speak either: they wait until everybody has had time to.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from uuid import UUID
 
-from pipeline import log, scratch, settings
-from pipeline.core.job import Status
-from pipeline.store import jobs, leases
-from pipeline.store.engine import Database
+from pipeline import log, processes, scratch, settings
+from pipeline.core.job import Job, Status
+from pipeline.heartbeat import OUTAGE_BEATS
+from pipeline.processes import Identity
+from pipeline.store import leases, workers
+from pipeline.store import upkeep as runs
+from pipeline.store.engine import Database, database
+from pipeline.store.jobs import Table
 from pipeline.upkeep.alone import alone
 
 logger = log.get("reap")
@@ -21,30 +34,58 @@ class Reaped:
 
     requeued: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    waits: bool = False  # the database was away: silence and expiry do not count yet
 
 
 def reap() -> Reaped:
-    """Take expired leases away: back to the queue while attempts are left, failed otherwise."""
+    """Take leases away that are over or whose holder is dead: queued while attempts are left, failed otherwise."""
     return alone("reap", _reap, Reaped())
 
 
-def _reap(db: Database) -> Reaped:
-    done = Reaped()
-    for table in jobs.Table:
-        while batch := leases.expire_some(db, table, BATCH):
-            for job in batch:
-                ended_well = job.status is Status.QUEUED
-                (done.requeued if ended_well else done.failed).append(str(job.id))
-                logger.warning(
-                    "lease expired",
-                    extra={
-                        "job_id": str(job.id),
-                        "table": table,
-                        "stage": job.stage,
-                        "attempt": job.attempt_count,
-                        "status": job.status,
-                    },
-                )
-                if job.is_final and table is jobs.Table.JOBS:
-                    scratch.remove_job(settings.current().scratch_dir, job.id)
+def look_around() -> Reaped:
+    """Take away the leases of workers that died on this machine. Each worker does it for its neighbours, often."""
+    db, done = database(), Reaped()
+    gone = _gone(db)
+    if gone:
+        _take_from_dead(db, done, gone, None)
     return done
+
+
+def _reap(db: Database) -> Reaped:
+    now = settings.current()
+    runs.contact(db, timedelta(seconds=OUTAGE_BEATS * now.heartbeat_sec))
+    patient = runs.contact_age_s(db) < now.database_grace_sec
+    silence = None if patient else timedelta(seconds=now.worker_offline_sec)
+    done = Reaped(waits=patient)
+    _take_from_dead(db, done, _gone(db), silence)
+    if not patient:
+        for table in Table:
+            _all(done, table, partial(leases.expire_some, db, table, BATCH))
+    return done
+
+
+def _take_from_dead(db: Database, done: Reaped, gone: list[UUID], silence: timedelta | None) -> None:
+    for worker in workers.bury(db, gone, silence):
+        logger.warning("worker is dead", extra={"worker": str(worker["id"]), "worker_name": worker["name"]})
+    for table in Table:
+        _all(done, table, partial(leases.expire_dead, db, table, BATCH, gone=gone, silence=silence))
+
+
+def _gone(db: Database) -> list[UUID]:
+    """The workers of this machine whose processes exist no more. A newer worker of the same name proves nothing."""
+    here = workers.of_machine(db, processes.machine())
+    return [worker for worker, pid, started in here if not Identity(pid, started).is_running]
+
+
+def _all(done: Reaped, table: Table, some: Callable[[], list[Job]]) -> None:
+    while batch := some():
+        for job in batch:
+            _note(done, table, job)
+
+
+def _note(done: Reaped, table: Table, job: Job) -> None:
+    (done.requeued if job.status is Status.QUEUED else done.failed).append(str(job.id))
+    told = {"job_id": str(job.id), "table": table, "stage": job.stage, "attempt": job.attempt_count}
+    logger.warning("lease taken away", extra=told | {"status": job.status, "error": job.last_error})
+    if job.is_final and table is Table.JOBS:
+        scratch.remove_job(settings.current().scratch_dir, job.id)

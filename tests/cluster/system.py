@@ -35,6 +35,7 @@ SMALL = {
     "HEARTBEAT_SEC": "1",
     "PULSE_SEC": "0.3",
     "REAPER_INTERVAL_SEC": "1",
+    "DATABASE_GRACE_SEC": "1",
     "SWEEP_INTERVAL_SEC": "1",
     "REPUBLISH_SEC": "3",
     "SHUTDOWN_GRACE_SEC": "1",

@@ -10,6 +10,7 @@ from pipeline import enqueue, intake
 from pipeline.core.job import Status
 from pipeline.processes import Identity
 from pipeline.store import jobs, reads
+from pipeline.store.upkeep import ages_s
 from tests.cluster.system import System, wait_for
 
 
@@ -44,10 +45,8 @@ def test_a_stage_that_runs_longer_than_its_lease_keeps_it(warm: System, sample: 
 
 
 def reaper_ran_again(system: System) -> Callable[[], bool]:
-    from pipeline.store.upkeep import age_s
-
-    before = age_s(system.db, "reap") or 0.0
-    return lambda: (age_s(system.db, "reap") or 0.0) < before
+    before = ages_s(system.db)["reap"]
+    return lambda: ages_s(system.db)["reap"] < before
 
 
 def test_cancelling_ends_ffmpeg_and_clears_scratch_and_a_requeue_completes(warm: System, sample: Path) -> None:

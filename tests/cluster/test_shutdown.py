@@ -37,14 +37,14 @@ def test_a_worker_that_must_stop_gives_its_job_back_and_the_next_one_completes_i
 
 
 def test_a_stage_that_can_finish_in_the_grace_period_finishes(system: System, sample: Path) -> None:
-    leaving = system.worker(SHUTDOWN_GRACE_SEC="6")  # Celery waits that long in any case
+    leaving = system.worker(SHUTDOWN_GRACE_SEC="60")
     job = enqueue({"source": str(sample), "clips": [{"start": 0.5, "end": 6}], "captions": False})
     ffmpeg = system.encoding(job.id)
     for each in ffmpeg:  # so that it is surely under way when the worker is told to stop
         each.send(signal.SIGSTOP)
 
     leaving.kill("SIGTERM")
-    wait_for("the worker to hear it", lambda: "Initiating Soft Shutdown" in leaving.logs())
+    wait_for("the worker to hear it", lambda: "worker stopping" in leaving.logs())
     for each in ffmpeg:
         each.send(signal.SIGCONT)
 

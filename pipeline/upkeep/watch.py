@@ -1,0 +1,69 @@
+"""Who does the upkeep when beat is dead? Every worker looks, and does what is overdue.
+
+It also looks for neighbours that died on its machine, and recovers when it starts: so a tree that was killed and comes
+back finds its own jobs first.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from pipeline import log, settings
+from pipeline.core.errors import DatabaseUnavailable
+from pipeline.store import upkeep as runs
+from pipeline.store.engine import database
+from pipeline.upkeep import CHORES
+from pipeline.upkeep.reap import look_around
+
+logger = log.get("upkeep")
+
+LATE = 3  # times its interval: then it is overdue, and whoever sees it does it
+LOOK_S = 2.0
+
+
+class Watch:
+    """The thread that looks."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="upkeep", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; what is just being done is finished."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _live(self) -> None:
+        quickest = min(chore.every_s(settings.current()) for chore in CHORES.values())
+        while True:
+            try:
+                look()
+            except DatabaseUnavailable:
+                logger.debug("database away")
+            except Exception:
+                logger.exception("upkeep failed")
+            if self._stop.wait(min(LOOK_S, quickest)):
+                return
+
+
+def look() -> list[str]:
+    """Bury the neighbours that died, do what is overdue; the names of what was done."""
+    found = look_around()
+    done = overdue()
+    if found.requeued and "sweep" not in done:
+        done.append("sweep")  # at once: nobody has to wait for them twice
+    for name in done:
+        logger.info("overdue upkeep", extra={"chore": name})
+        CHORES[name].run()
+    return done
+
+
+def overdue() -> list[str]:
+    """The chores that nobody has done for too long."""
+    now, db = settings.current(), database()
+    ages = runs.ages_s(db)
+    return [name for name, chore in CHORES.items() if ages.get(name, float("inf")) > LATE * chore.every_s(now)]
