@@ -32,15 +32,19 @@ HURRY_S = 0.2
 CEILING = 99.0  # a hundred is what finalize says, when everything is verified
 
 
+def patience_s(settings: Settings) -> float:
+    """How long a holder may be without Postgres: others take over when its lease ends, or when it counts as dead."""
+    return 0.8 * min(settings.default_lease_sec, settings.worker_offline_sec)
+
+
 class Pulse:
     """Watches the lease of one running stage. Use it as a context manager."""
 
     def __init__(self, db: Database, job: Job, settings: Settings) -> None:
         assert job.fence is not None
-        self._db, self._job_id, self._fence = db, job.id, job.fence
+        self._db, self._job_id, self._fence = db.hasty(), job.id, job.fence
         self._every_s = settings.pulse_sec
-        # Others may take over when the lease ends or the worker counts as dead: stop a little before either.
-        self._patience_s = 0.8 * min(settings.default_lease_sec, settings.worker_offline_sec)
+        self._patience_s = patience_s(settings)
         self._percent: float | None = None
         self._value: float | None = None
         self._written: tuple[float | None, float | None] = (None, None)

@@ -12,7 +12,7 @@ from celery import Celery, bootsteps, signals
 from celery.worker import state
 
 from pipeline import log, settings
-from pipeline.heartbeat import Heartbeat
+from pipeline.heartbeat import Heartbeat, patience_s
 from pipeline.leash import tie_to_parent
 from pipeline.processes import Identity, machine, wait_until
 from pipeline.store import workers
@@ -91,9 +91,10 @@ def register(worker: Any, who: UUID) -> None:
 
 
 @signals.worker_process_init.connect
-def _end_with_the_main_process(**_options: Any) -> None:
+def _be_a_good_child(**_options: Any) -> None:
     """A pool process whose worker was killed would go on with work that nobody renews or stops: it ends at once."""
     tie_to_parent(signal.SIGKILL)
+    database().patience_s = patience_s(settings.current())  # a stage sits out a restart of Postgres
 
 
 @signals.setup_logging.connect

@@ -12,12 +12,13 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import psycopg2.extensions
 import psycopg2.extras
-from sqlalchemy import Connection, CursorResult, Engine, TextClause, create_engine, event
+from sqlalchemy import Connection, CursorResult, Engine, TextClause, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.orm import Session as OrmSession
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
@@ -37,6 +38,7 @@ CONNECT = {
     "options": "-c statement_timeout=30s -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s",
 }
 PATIENCE_S = 5.0
+HASTE_S = 1.0
 
 T = TypeVar("T")
 Session = OrmSession | Connection  # whatever a caller's transaction is
@@ -57,7 +59,7 @@ class Database:
             url, connect_args=CONNECT, pool_size=pool_size, max_overflow=8, pool_timeout=10, json_serializer=dumps
         )
         self._each = self.engine.execution_options(isolation_level="AUTOCOMMIT")
-        self._patience_s = patience_s
+        self.patience_s = patience_s
 
     def run(self, statement: TextClause, /, **params: Any) -> list[Any]:
         """The rows of one statement that commits by itself. It is run again if the connection broke: harmless twice."""
@@ -73,21 +75,38 @@ class Database:
     def transaction(self) -> Iterator[Connection]:
         """Several statements, all or none."""
         try:
-            with self.engine.begin() as conn:
+            with self._patiently(self._connected) as conn, conn.begin():
                 yield conn
         except DBAPIError as exc:
             if is_outage(exc):
                 raise DatabaseUnavailable("Postgres cannot be reached.") from exc
             raise
 
+    def hasty(self) -> Database:
+        """The same pool for somebody who would rather ask again than wait."""
+        other = copy(self)
+        other.patience_s = HASTE_S
+        return other
+
     def dispose(self) -> None:
         self.engine.dispose()
+
+    def _connected(self) -> Connection:
+        """A connection that works: one that broke while it lay in the pool shows it now, not in the middle."""
+        conn = self.engine.connect()
+        try:
+            conn.execute(text("SELECT 1"))
+            conn.rollback()
+        except BaseException:
+            conn.close()
+            raise
+        return conn
 
     def _patiently(self, action: Callable[[], T]) -> T:
         try:
             for attempt in Retrying(
                 retry=retry_if_exception(is_outage),
-                stop=stop_after_delay(self._patience_s),
+                stop=stop_after_delay(self.patience_s),
                 wait=wait_exponential_jitter(multiplier=0.05, max=1.0, jitter=0.05),
                 reraise=True,
             ):

@@ -85,13 +85,15 @@ class System:
 
     # -- programs ----------------------------------------------------------------------------------------------------
 
-    def worker(self, app: str = "tasks", *, slots: int = 2, wait: bool = True, **changes: str) -> CeleryTestWorker:
-        """A worker of its own name that is ready."""
-        name = f"worker{len(self.nodes)}"
+    def worker(
+        self, app: str = "tasks", *, slots: int = 2, wait: bool = True, name: str | None = None, **changes: str
+    ) -> CeleryTestWorker:
+        """A worker that is ready, of its own name unless one is given."""
+        called = f"worker{len(self.nodes)}"
         argv, env = self._command("worker", slots)
         argv[argv.index("tasks")] = app
-        argv[argv.index("-n") + 1] = f"{name}@%h"
-        container = LocalWorker(LocalProcess(name, argv, env | changes, self.home / "log" / f"{name}.log"))
+        argv[argv.index("-n") + 1] = f"{name or called}@%h"
+        container = LocalWorker(LocalProcess(called, argv, env | changes, self.home / "log" / f"{called}.log"))
         return self._started(CeleryTestWorker(container, dispatch.client), wait)
 
     def beat(self, *, wait: bool = True) -> CeleryTestNode:
