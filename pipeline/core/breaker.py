@@ -2,7 +2,8 @@
 
 Five service faults over distinct jobs open a breaker; bad media never counts. It stays open for five minutes, then
 twice as long each time, up to a cap. When that time has passed, exactly one trial may be made; its success closes the
-breaker, its failure opens it again. A trial that never reports back expires and blocks nobody.
+breaker, its failure opens it again. A trial that never reports back expires and blocks nobody. While a breaker is not
+closed, only its trial and operators have a say: whoever began before it opened tells nothing new, good or bad.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
+
+from pipeline.core.errors import IronclipError, Kind
 
 THRESHOLD = 5
 FIRST_OPEN = timedelta(minutes=5)
@@ -47,10 +50,15 @@ class Breaker:
         return self.state is State.HALF_OPEN and (self.trial_expires_at is None or self.trial_expires_at <= now)
 
 
+def blamed(error: IronclipError) -> str | None:
+    """The service that is to blame for an error; None where the job, its media or our own machine is."""
+    return None if error.kind is Kind.FAIL else error.service
+
+
 def fault(breaker: Breaker, job_id: UUID, now: datetime) -> Breaker:
     """After a service fault that this job met."""
     if breaker.state is not State.CLOSED:
-        return breaker  # stragglers that began before it opened say nothing new
+        return breaker
     failures = breaker.failures if job_id in breaker.failures else (*breaker.failures, job_id)
     if len(failures) < THRESHOLD:
         return replace(breaker, failures=failures)
@@ -58,7 +66,12 @@ def fault(breaker: Breaker, job_id: UUID, now: datetime) -> Breaker:
 
 
 def success(breaker: Breaker) -> Breaker:
-    """After the service did what it was asked to."""
+    """After the service did what ordinary work asked of it: the count begins anew."""
+    return closed(breaker) if breaker.state is State.CLOSED else breaker
+
+
+def closed(breaker: Breaker) -> Breaker:
+    """Closed, with everything forgotten."""
     return Breaker(service=breaker.service)
 
 
@@ -82,8 +95,11 @@ def trial(breaker: Breaker, ticket: UUID, now: datetime) -> Breaker | None:
     return replace(breaker, state=State.HALF_OPEN, trial=ticket, trial_expires_at=now + TRIAL_TTL)
 
 
+def trial_succeeded(breaker: Breaker, ticket: UUID) -> Breaker:
+    """After that trial succeeded; an older trial's word counts for nothing."""
+    return closed(breaker) if breaker.trial == ticket else breaker
+
+
 def trial_failed(breaker: Breaker, ticket: UUID, now: datetime) -> Breaker:
     """After that trial failed; an older trial's word counts for nothing."""
-    if breaker.state is not State.HALF_OPEN or breaker.trial != ticket:
-        return breaker
-    return opened(breaker, now)
+    return opened(breaker, now) if breaker.trial == ticket else breaker

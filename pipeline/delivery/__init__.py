@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline import crashpoints
 from pipeline.core.errors import SettingInvalid
+from pipeline.crashpoints import At
 from pipeline.delivery import file
-from pipeline.delivery.target import Progress, Stored, Target, published_key, unseen
+from pipeline.delivery.target import HASH_LENGTH, Progress, Stored, Target, published_key, unseen
 from pipeline.files import Check, go_on
 from pipeline.settings import Settings
 
-__all__ = ["LOCAL", "Delivered", "Stored", "Target", "deliver", "load", "published_key"]
+__all__ = ["HASH_LENGTH", "LOCAL", "Delivered", "Stored", "Target", "deliver", "load", "published_key"]
 
 LOCAL = "local"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
@@ -55,7 +57,9 @@ def deliver(
     there = target.head(key, check=check, on_progress=looked)
     skipped = there is not None and there.sha256 == sha256
     if there is None or not skipped:
+        crashpoints.reached(At.PUTTING)
         there = target.put(path, key, sha256, check=check, on_progress=moved)
+        crashpoints.reached(At.PUT)
     return Delivered(key, target.url(key), there.size, there.sha256, skipped)
 
 

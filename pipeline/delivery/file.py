@@ -15,7 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pipeline import crashpoints
 from pipeline.core.errors import ScratchLost, SettingInvalid, TargetError, TargetNotFound, TargetRefused, UploadFailed
+from pipeline.crashpoints import At
 from pipeline.delivery.target import Progress, Stored, key_parts, parts_for, translated, unseen
 from pipeline.files import Check, chunks, go_on, sync_folder, write_all
 
@@ -60,6 +62,7 @@ class FileTarget:
                 if stored.sha256 != sha256:
                     raise UploadFailed(f"{self.name}: {key}: what was stored is not what was sent.")
                 check()
+                crashpoints.reached(At.PUT_HIDDEN)
                 with self._errors():
                     # Over an older object too: its bytes are these or damaged, since the key carries their hash.
                     os.rename(part, leaf, src_dir_fd=folder, dst_dir_fd=folder)

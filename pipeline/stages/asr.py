@@ -10,6 +10,7 @@ from pipeline.core.errors import AsrFailed, ScratchLost
 from pipeline.core.output import Output
 from pipeline.media import asr as engines
 from pipeline.media import captions, probe, sound
+from pipeline.stages import services
 from pipeline.stages.context import Context, Unit
 from pipeline.stages.delivering import deliver_outputs
 from pipeline.stages.done import Done
@@ -64,9 +65,10 @@ def _captions(ctx: Context, output: Output, clip: Path, facts: probe.Facts) -> t
             ctx.progress(100 * done_s / total_s if total_s else None, done_s)
 
         wav = ctx.scratch.path(f"{output.name}-sound.wav")
-        sound.extract(clip, facts, wav, check=ctx.check)
         engine = engines.engine(ctx.settings)
-        said = engine.transcribe(wav, language=ctx.request.language, check=ctx.check, on_progress=on_seconds)
+        with ctx.service(services.of_asr(ctx.settings.asr_engine)):
+            sound.extract(clip, facts, wav, check=ctx.check)
+            said = engine.transcribe(wav, language=ctx.request.language, check=ctx.check, on_progress=on_seconds)
         wav.unlink()
         work.write_text(captions.to_json(said), encoding="utf-8")
         return {"engine": said.engine, "language": said.language, "words": len(said.words)}

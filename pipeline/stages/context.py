@@ -2,26 +2,30 @@
 
 A stage gets one `Context`. It sees the job, its request and outputs, a scratch folder of its own, and the targets. It
 says how far it is, asks whether it may go on, and wraps whatever is costly in `file_once`, so that nothing that is
-done and still good is ever done again. It knows nothing of rows, leases or Celery.
+done and still good is ever done again, and whatever needs others in `service`, so that nobody asks a service that is
+down. It knows nothing of rows, leases or Celery.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline import log
+from pipeline import crashpoints, log
 from pipeline.core.errors import IronclipError, LeaseLost
 from pipeline.core.job import Job, OutputStatus
 from pipeline.core.output import File, Output
 from pipeline.core.request import Request
+from pipeline.crashpoints import At
 from pipeline.delivery import Target
-from pipeline.scratch import Scratch
+from pipeline.scratch import Scratch, full_disk_is_ours
 from pipeline.settings import Settings
+from pipeline.stages import services
 from pipeline.store import checkpoints, outputs
 from pipeline.store.engine import Database
 
@@ -73,6 +77,10 @@ class Context:
         lease, began = self.job.lease, self.job.processing_started_at
         return (lease.deadline_at - began).total_seconds() if lease and began else None
 
+    def service(self, name: str) -> AbstractContextManager[None]:
+        """Around work that needs a service: BreakerOpen while it is given up; how it went is remembered."""
+        return services.asking(self._db, self.job.id, name)
+
     def outputs(self) -> list[Output]:
         """The outputs of the generation that is being made, as they are now."""
         return outputs.of(self._db, self.job.id, self.job.building)
@@ -96,6 +104,7 @@ class Context:
     def remember(self, key: str, record: Mapping[str, Any]) -> None:
         """A unit is done."""
         self._must_be_ours(checkpoints.put(self._db, self.job.id, self._fence, self.job.building, key, record))
+        crashpoints.reached(At.UNIT_RECORDED)
         self._records[key] = dict(record)
 
     def reuse(self, key: str) -> Unit | None:
@@ -115,9 +124,12 @@ class Context:
             return done
         work = self.scratch.path(f"{key}-work{suffix}")
         work.unlink(missing_ok=True)
-        facts = make(work)
+        with full_disk_is_ours():
+            facts = make(work)
+        crashpoints.reached(At.UNIT_MADE)
         self.check()
         made = self.scratch.publish(work, self.scratch.path(f"{key}-final{suffix}"), check=self.check)
+        crashpoints.reached(At.UNIT_NAMED)
         file = File(name=made.path.name, sha256=made.sha256, size=made.size)
         self.remember(
             key, {"file": {"name": file.name, "sha256": file.sha256, "size": file.size}, "facts": dict(facts)}
@@ -152,6 +164,7 @@ class Context:
 
     def delivered(self, output: Output, target: str, files: list[dict[str, Any]]) -> None:
         self._must_be_ours(outputs.delivered(self._db, self.job.id, self._fence, output.id, target, files=files))
+        crashpoints.reached(At.DELIVERY_RECORDED)
 
     def refused(self, output: Output, target: str, error: IronclipError) -> None:
         """This target does not take this output; the others go on."""
@@ -173,9 +186,11 @@ class Context:
 
     def transcribed(self, output: Output, transcript: Mapping[str, Any]) -> None:
         self._must_be_ours(outputs.transcribed(self._db, self.job.id, self._fence, output.id, transcript))
+        crashpoints.reached(At.WORDS_KEPT)
 
     def _note(self, output: Output, status: OutputStatus, **told: Any) -> None:
         self._must_be_ours(outputs.record(self._db, self.job.id, self._fence, output.id, status, **told))
+        crashpoints.reached(At.OUTPUT_NOTED)
 
     # -- the fence ---------------------------------------------------------------------------------------------------
 

@@ -1,20 +1,22 @@
 """How does a finished output reach its targets? The same way for clips, captions and manifests.
 
-Each target stands alone: one that refuses is noted and the others go on; one that is down is tried again later, after
-the others have got theirs. What already lies at a target, whole, is not sent again.
+Each target stands alone: one that refuses is noted and the others go on; one that is down, or that its breaker takes
+for down, is tried again later, after the others have got theirs. What already lies at a target, whole, is not sent
+again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import IronclipError, TargetError, TargetRefused
+from pipeline.core.errors import BreakerOpen, IronclipError, Kind, TargetError, TargetRefused
 from pipeline.core.output import File, Output
 from pipeline.delivery import Target, deliver, published_key
 from pipeline.stages.context import Context
+from pipeline.stages.services import of_target
 
 
 def deliver_outputs(ctx: Context, outputs: Iterable[Output]) -> dict[str, int]:
@@ -24,25 +26,41 @@ def deliver_outputs(ctx: Context, outputs: Iterable[Output]) -> dict[str, int]:
     refused = {(d["output_id"], d["target"]) for d in ctx.deliveries() if d["status"] == "refused"}
     counts = dict.fromkeys(ctx.request.targets, 0)
     troubles: list[IronclipError] = []
+    down: set[str] = set()
     sent = 0
     for n, output in enumerate(ready):
         for name in ctx.request.targets:
-            if (output.id, name) in refused:
+            if (output.id, name) in refused or name in down:
                 continue
             try:
-                files = [_deliver(ctx, ctx.targets[name], output, file, sent) for file in output.files]
+                with ctx.service(of_target(name)):
+                    files = [_deliver(ctx, ctx.targets[name], output, file, sent) for file in output.files]
             except TargetRefused as exc:
                 ctx.refused(output, name, exc)
-            except TargetError as exc:
+            except (TargetError, BreakerOpen) as exc:
                 troubles.append(exc)
+                if exc.kind is Kind.DEFER:
+                    down.add(name)  # for its further outputs too
             else:
                 ctx.delivered(output, name, files)
                 counts[name] += 1
         sent += sum(file.size for file in output.files)
         ctx.progress(100 * (n + 1) / len(ready), sent)
-    if troubles:
-        raise troubles[0]
+    raise_soonest(troubles)
     return counts
+
+
+def raise_soonest(troubles: Sequence[IronclipError]) -> None:
+    """Raise the trouble after which the job comes back first: an attempt that failed, then a service that was down,
+    then the one that is given up for the shortest time. So an outage of one target never hides what is wrong at
+    another."""
+    if troubles:
+        raise min(troubles, key=_comes_back)
+
+
+def _comes_back(trouble: IronclipError) -> tuple[bool, float]:
+    until = trouble.until if isinstance(trouble, BreakerOpen) else None
+    return trouble.kind is Kind.DEFER, until.timestamp() if until else 0.0
 
 
 def key_of(ctx: Context, output: str, file: File) -> str:

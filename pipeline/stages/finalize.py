@@ -6,14 +6,25 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.core.errors import NothingSucceeded, ScratchLost, TargetRefused
+from pipeline import crashpoints
+from pipeline.core.errors import (
+    BreakerOpen,
+    IronclipError,
+    NothingSucceeded,
+    ScratchLost,
+    TargetError,
+    TargetRefused,
+)
 from pipeline.core.job import Outcome, OutputStatus
 from pipeline.core.output import File, Output, outcome
+from pipeline.crashpoints import At
 from pipeline.delivery import deliver
 from pipeline.media.source import shown
+from pipeline.scratch import full_disk_is_ours
 from pipeline.stages.context import Context
-from pipeline.stages.delivering import key_of
+from pipeline.stages.delivering import key_of, raise_soonest
 from pipeline.stages.done import Done
+from pipeline.stages.services import of_target
 
 
 def finalize(ctx: Context) -> Done:
@@ -56,7 +67,8 @@ def _see(ctx: Context, delivery: Mapping[str, Any]) -> None:
     """Every file must lie at the target, whole."""
     target = ctx.targets[delivery["target"]]
     for file in delivery["files"]:
-        there = target.head(file["key"], check=ctx.check)
+        with ctx.service(of_target(target.name)):
+            there = target.head(file["key"], check=ctx.check)
         if there is None or there.sha256 != file["sha256"]:
             raise ScratchLost(f"{file['key']} is not whole at {target.name}.")
 
@@ -73,15 +85,23 @@ def _manifest(ctx: Context, outputs: list[Output], deliveries: list[dict[str, An
 
     # Written anew each time: it must say what is true now, whatever an earlier run had found.
     work = ctx.scratch.path("manifest-work.json")
-    work.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
+    with full_disk_is_ours():
+        work.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
     made = ctx.scratch.publish(work, ctx.scratch.path("manifest-final.json"), check=ctx.check)
+    crashpoints.reached(At.MANIFEST_MADE)
     key = key_of(ctx, "manifest", File(name=made.path.name, sha256=made.sha256, size=made.size))
     urls = {}
+    troubles: list[IronclipError] = []
     for name in ctx.request.targets:
         try:
-            urls[name] = deliver(ctx.targets[name], made.path, key, made.sha256, check=ctx.check).url
+            with ctx.service(of_target(name)):
+                urls[name] = deliver(ctx.targets[name], made.path, key, made.sha256, check=ctx.check).url
         except TargetRefused:
             continue
+        except (TargetError, BreakerOpen) as exc:
+            troubles.append(exc)
+    crashpoints.reached(At.MANIFEST_PUT)
+    raise_soonest(troubles)
     if not urls:
         raise TargetRefused("No target took the manifest.")
     return urls

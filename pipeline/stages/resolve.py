@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.core.errors import SourceUnreadable
 from pipeline.media import probe, source
+from pipeline.stages import services
 from pipeline.stages.context import Context
 from pipeline.stages.done import Done
 
@@ -42,7 +43,8 @@ def have_source(ctx: Context) -> Path:
         def on_bytes(done: int, total: int | None) -> None:
             ctx.progress(100 * done / total if total else None, done)
 
-        source.fetch(asked_for, ctx.scratch.dir, check=ctx.check, on_progress=on_bytes).rename(work)
+        with ctx.service(services.of_source(asked_for)):
+            source.fetch(asked_for, ctx.scratch.dir, check=ctx.check, on_progress=on_bytes).rename(work)
         return {"from": source.shown(asked_for)}
 
     return ctx.file_once("source", "", download).path

@@ -14,12 +14,16 @@ from pipeline.core.breaker import (
     TRIAL_TTL,
     Breaker,
     State,
+    blamed,
+    closed,
     fault,
     opened,
     success,
     trial,
     trial_failed,
+    trial_succeeded,
 )
+from pipeline.core.errors import IronclipError, Kind
 from tests.core.lives import NOW
 
 NAS = Breaker(service="target:nas")
@@ -66,6 +70,39 @@ def test_stragglers_do_not_push_the_opening_out():
     assert fault(breaker, uuid4(), NOW + timedelta(minutes=4)) == breaker
 
 
+def test_a_straggler_that_succeeds_does_not_close_what_others_opened():
+    ticket = uuid4()
+
+    assert success(opened(NAS, NOW)) == opened(NAS, NOW)
+    assert success(on_trial(ticket)) == on_trial(ticket)
+
+
+def errors(kind: Kind | None = None) -> list[type[IronclipError]]:
+    """Every error of ours, or those of a kind."""
+    found, todo = [], [IronclipError]
+    while todo:
+        todo += (each := todo.pop()).__subclasses__()
+        found += [each] if kind in (None, each.kind) else []
+    return found
+
+
+@pytest.mark.parametrize("kind", errors(Kind.FAIL), ids=lambda c: c.__name__)
+def test_no_service_is_blamed_for_what_no_retry_can_mend(kind: type[IronclipError]):
+    error = kind.__new__(kind)
+    IronclipError.__init__(error, "no", service="target:nas")
+
+    assert blamed(error) is None
+
+
+@pytest.mark.parametrize("kind", [*errors(Kind.DEFER), *errors(Kind.RETRY)], ids=lambda c: c.__name__)
+def test_a_service_is_blamed_if_the_error_names_it(kind: type[IronclipError]):
+    named, unnamed = kind.__new__(kind), kind.__new__(kind)
+    IronclipError.__init__(named, "no", service="target:nas")
+    IronclipError.__init__(unnamed, "no")
+
+    assert (blamed(named), blamed(unnamed)) == ("target:nas", None)
+
+
 def test_each_opening_in_a_row_is_twice_as_long_up_to_the_cap():
     breaker, now, spans = opened(NAS, NOW), NOW, []
     for _ in range(6):
@@ -80,8 +117,8 @@ def test_each_opening_in_a_row_is_twice_as_long_up_to_the_cap():
     assert max(spans) == LONGEST_OPEN
 
 
-def test_after_a_success_the_next_opening_is_short_again():
-    breaker = opened(success(opened(opened(NAS, NOW), NOW)), NOW)
+def test_after_it_was_closed_the_next_opening_is_short_again():
+    breaker = opened(closed(opened(opened(NAS, NOW), NOW)), NOW)
 
     assert breaker.opens_at == NOW + FIRST_OPEN
 
@@ -114,19 +151,24 @@ def test_the_word_of_an_older_trial_counts_for_nothing():
     assert breaker is not None
 
     assert trial_failed(breaker, old, NOW + FIRST_OPEN + TRIAL_TTL) == breaker
+    assert trial_succeeded(breaker, old) == breaker
 
 
 @pytest.mark.parametrize("breaker", [NAS, opened(NAS, NOW)], ids=["closed", "open"])
-def test_a_trial_that_fails_after_somebody_else_decided_changes_nothing(breaker: Breaker):
+def test_a_trial_that_ends_after_somebody_else_decided_changes_nothing(breaker: Breaker):
     assert trial_failed(breaker, uuid4(), NOW) == breaker
+    assert trial_succeeded(breaker, uuid4()) == breaker
 
 
-def test_a_success_closes_and_forgets_everything():
-    assert success(on_trial(uuid4())) == NAS
+def test_a_trial_that_succeeds_closes_and_forgets_everything():
+    ticket = uuid4()
+
+    assert trial_succeeded(on_trial(ticket), ticket) == NAS
 
 
 acts = st.tuples(
-    st.sampled_from(["fault", "success", "trial", "old trial failed", "trial failed"]), st.integers(0, 400)
+    st.sampled_from(["fault", "success", "trial", "old trial failed", "trial failed", "trial succeeded"]),
+    st.integers(0, 400),
 )
 
 
@@ -145,6 +187,8 @@ def test_whatever_is_reported_the_breaker_stays_whole_and_can_always_be_tried_ag
                 breaker = trial(breaker, tickets[-1], now) or breaker
             case "trial failed":
                 breaker = trial_failed(breaker, breaker.trial or uuid4(), now)
+            case "trial succeeded":
+                breaker = trial_succeeded(breaker, breaker.trial or uuid4())
             case "old trial failed":
                 breaker = trial_failed(breaker, tickets[0], now)
         assert (breaker.state is State.OPEN) <= (breaker.opens_at is not None)

@@ -25,6 +25,9 @@ class Transcriber(Protocol):
     def name(self) -> str:
         """The engine as a breaker and a manifest name it, e.g. `whisper:tiny.en`."""
 
+    def ping(self) -> None:
+        """Nothing if the engine is there, AsrDown if it is not."""
+
     def transcribe(self, audio_path: Path, *, language: str | None, check: Check, on_progress: OnSeconds) -> Transcript:
         """The transcript; AsrFailed if the sound cannot be read, AsrDown if the engine is not there."""
 

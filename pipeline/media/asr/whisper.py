@@ -36,6 +36,10 @@ class Whisper:
         """The engine and its model."""
         return f"whisper:{Path(self._model).name or EMBEDDED}"
 
+    def ping(self) -> None:
+        """AsrDown if the model cannot be loaded."""
+        _loaded(self._model, self._threads)
+
     def transcribe(
         self,
         audio_path: Path,
