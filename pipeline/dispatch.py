@@ -7,6 +7,8 @@ row decides. So a publish that failed, or that may have failed, is no tragedy: s
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -17,8 +19,8 @@ from kombu.exceptions import OperationalError as BrokerError
 
 from pipeline import settings
 from pipeline.core.errors import BrokerUnavailable
-from pipeline.core.job import Job, Stage
-from pipeline.core.routing import CONTROL, DEFAULT, QUEUE_OF, SUBMIT, task_of
+from pipeline.core.job import Job
+from pipeline.core.routing import CANARY, CONTROL, DEFAULT, MARKER, QUEUE_OF, SUBMIT, SWEEP, task_of
 
 PUBLISH_ONCE = {"max_retries": 1, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.2}
 
@@ -81,18 +83,44 @@ def start(job: Job) -> None:
     _publish(lambda: chain(*links, app=client).apply_async(retry=True, retry_policy=PUBLISH_ONCE))
 
 
-def idle_stages() -> list[Stage]:
-    """The stages whose queues hold no message at all: what was published to them has been delivered, or is lost.
+def ping() -> None:
+    """Nothing if the broker can be reached, BrokerUnavailable if not."""
+    try:
+        with client.connection_for_write() as connection:
+            connection.ensure_connection(max_retries=1, interval_start=0)
+    except (BrokerError, KombuError, OSError) as exc:
+        raise BrokerUnavailable("The broker cannot be reached.") from exc
 
-    While a queue holds messages, its rows are a backlog, and publishing them again would only make it longer.
-    """
+
+def mark(queue: str, number: int, sent_at: datetime) -> None:
+    """Send a marker through this queue. BrokerUnavailable: perhaps it was not sent."""
+    _publish(
+        lambda: client.send_task(
+            MARKER, args=(queue, number, sent_at.isoformat()), queue=queue, retry=True, retry_policy=PUBLISH_ONCE
+        )
+    )
+
+
+def send_canary(queue: str) -> None:
+    """Send a worker a message of its own. BrokerUnavailable: perhaps it was not sent."""
+    _publish(lambda: client.send_task(CANARY, exchange="", routing_key=queue, retry=True, retry_policy=PUBLISH_ONCE))
+
+
+def nudge() -> None:
+    """Something is due now: ask for a sweep. If that cannot be asked, the next one finds it."""
+    expires = settings.current().sweep_interval_sec
+    with suppress(BrokerUnavailable):
+        _publish(lambda: client.send_task(SWEEP, queue=CONTROL, expires=expires, retry=True, retry_policy=PUBLISH_ONCE))
+
+
+def is_empty(queue: str) -> bool:
+    """Whether the broker holds no message in this queue; False also if it cannot be asked."""
     try:
         with client.connection_for_read() as connection:
             connection.ensure_connection(max_retries=1, interval_start=0)
-            empty = {queue for queue in set(QUEUE_OF.values()) if _waiting(connection, queue) == 0}
+            return _waiting(connection, queue) == 0
     except (BrokerError, KombuError, OSError):
-        return []
-    return [stage for stage, queue in QUEUE_OF.items() if queue in empty]
+        return False
 
 
 def _waiting(connection: Any, queue: str) -> int:

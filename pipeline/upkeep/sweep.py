@@ -1,14 +1,30 @@
-"""sweep: whatever is due and has no message on its way gets a fresh chain."""
+"""sweep: whatever is due gets a message, while its queue has room.
+
+A row that was published and never claimed is either in a backlog or has lost its message. Numbered markers tell: they
+go through the same queues, and when one comes back, everything that was sent before it has been delivered. What nobody
+claimed then is lost, and waits again. A marker goes ahead of what is published with it, so when it comes back there is
+still something left in the queue, and the worker that got it sweeps at once: a long backlog never waits for the clock.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from uuid import UUID
 
-from pipeline import dispatch, log, settings
+from pipeline import crashpoints, dispatch, log, settings
+from pipeline.core import window
 from pipeline.core.errors import BrokerUnavailable
-from pipeline.store import jobs
-from pipeline.store.engine import Database
+from pipeline.core.job import Job
+from pipeline.core.routing import QUEUE_OF
+from pipeline.core.window import Rooms, Sight
+from pipeline.crashpoints import At
+from pipeline.settings import Settings
+from pipeline.store import due, workers
+from pipeline.store.due import Marker
+from pipeline.store.engine import Database, database
 from pipeline.upkeep.alone import alone
 
 logger = log.get("sweep")
@@ -19,23 +35,85 @@ class Swept:
     """What sweep did."""
 
     published: int = 0
+    lost: int = 0
 
 
 def sweep() -> Swept:
-    """Publish a fresh chain for every row that is due and has no message on its way."""
+    """Publish a fresh chain for every row that is due and has no message on its way, while there is room."""
     return alone("sweep", _sweep, Swept())
+
+
+def marker_came_back(queue: str, number: int, sent_at: str, worker: UUID) -> Swept:
+    """A worker got a marker: note it, and fill the queue again before it runs dry."""
+    db = database()
+    due.marker_seen(db, queue, number, sent_at)
+    workers.consumed(db, worker)
+    with due.in_turn(db) as mine:
+        return _sweep(db) if mine else Swept()
 
 
 def _sweep(db: Database) -> Swept:
     now = settings.current()
-    lost_after = timedelta(seconds=now.republish_sec)
-    due = jobs.take_due(db, now.sweep_batch, lost_after, dispatch.idle_stages())
-    for n, job in enumerate(due):
+    sight = _look(db, now)
+    markers = due.markers(db, _grace(now))
+    lost = due.unpublish_lost(db, _grace(now))
+    missed = [queue for queue, marker in markers.items() if sight.slots(queue) and _is_missed(marker, now)]
+    for queue in missed:
+        asked_at = due.now(db)
+        if dispatch.is_empty(queue):  # the broker lost the marker, and with it all that was sent before
+            due.forget_markers(db, queue)
+            lost += due.unpublish_all(db, queue, asked_at - _grace(now))
+    if lost:
+        logger.warning("messages lost", extra={"jobs": len(lost)})
+        sight = _look(db, now)
+    rooms = window.rooms(sight, now.shape())
+    taken = due.take_due(db, rooms, now.sweep_batch, timedelta(seconds=now.ageing_sec))
+    for queue, marker in markers.items():
+        if queue in missed or (sight.slots(queue) and _wants_marker(marker, sight, rooms, taken, now)):
+            _mark(db, queue)
+    return Swept(_publish(db, taken), len(lost))
+
+
+def _look(db: Database, now: Settings) -> Sight:
+    return due.sight(db, timedelta(seconds=now.worker_offline_sec))
+
+
+def _grace(now: Settings) -> timedelta:
+    return timedelta(seconds=now.marker_grace_sec)
+
+
+def _is_missed(marker: Marker, now: Settings) -> bool:
+    """Whether it should have come back: each further one is waited for twice as long, so that none pile up."""
+    return marker.unanswered > 0 and marker.sent_s > now.republish_sec * 2 ** min(marker.unanswered - 1, 10)
+
+
+def _wants_marker(marker: Marker, sight: Sight, rooms: Rooms, taken: Sequence[Job], now: Settings) -> bool:
+    """Whether something must be told from a backlog, or somebody must be woken when there is room again."""
+    if marker.unanswered:
+        return False
+    here = Counter(QUEUE_OF[job.stage] for job in taken)[marker.queue]
+    is_full = here > 0 and (here == rooms.queues[marker.queue] or len(taken) == now.sweep_batch)
+    # Whoever waits for another queue may do so because of this one.
+    was_full = bool(sight.waiting) and rooms.queues[marker.queue] == 0
+    return marker.is_needed or is_full or was_full
+
+
+def _mark(db: Database, queue: str) -> None:
+    try:
+        dispatch.mark(queue, *due.next_marker(db, queue))
+    except BrokerUnavailable:
+        due.forget_markers(db, queue)
+
+
+def _publish(db: Database, taken: Sequence[Job]) -> int:
+    for n, job in enumerate(taken):
+        crashpoints.reached(At.SWEEP_MARKED)
         try:
             dispatch.start(job)
+            crashpoints.reached(At.SWEEP_SENT)
         except BrokerUnavailable:
             # Those that were not sent, and this one that perhaps was: the next sweep tries again.
-            jobs.unpublish(db, [left.id for left in due[n:]])
-            logger.warning("broker away", extra={"waiting": len(due) - n})
-            return Swept(n)
-    return Swept(len(due))
+            due.unpublish(db, [left.id for left in taken[n:]])
+            logger.warning("broker away", extra={"waiting": len(taken) - n})
+            return n
+    return len(taken)

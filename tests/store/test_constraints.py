@@ -58,6 +58,8 @@ LAWFUL = """
 
     INSERT INTO circuit_breakers (service) VALUES ('asr:tiny');
 
+    INSERT INTO queue_markers (queue, sent, seen) VALUES ('media', 2, 1);
+
     INSERT INTO webhook_endpoints (id, url, secret) VALUES (uuid(1), '', '');
     INSERT INTO webhook_deliveries (id, endpoint_id, type, payload) VALUES (uuid(1), uuid(1), '', '{}')"""
 
@@ -141,6 +143,7 @@ EXAMPLES: dict[tuple[str, str], list[str]] = {
         "state = 'half_open', trial = uuid(1)",
     ],
     ("circuit_breakers", "a_trial_is_half_open"): ["trial = uuid(1), trial_expires_at = now()", "state = 'half_open'"],
+    ("queue_markers", "nobody_sees_what_was_not_sent"): ["seen = 3"],
     ("webhook_deliveries", "webhook_status_is_known"): ["status = 'sent'"],
 }
 

@@ -1,0 +1,122 @@
+"""How much may be on its way to the workers?
+
+The backlog stays in Postgres, where it can be ordered; a message that is sent has its place and keeps it. So of each
+queue only a shallow window is published: a few jobs for every slot that serves it. A queue that nobody serves gets
+next to nothing. Three rules:
+
+- A queue is full when its published jobs, which nobody has claimed yet, fill its window.
+- A stage is held back while what was published at the stages after it fills one of their windows: sources are not
+  fetched for encoders that are far behind.
+- A limited stage is full when its running and its published jobs together are as many as may run at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pipeline.core.job import Stage
+from pipeline.core.routing import QUEUE_OF
+
+UNSERVED = 2  # published to a queue without workers: the first of them need not wait for a sweep
+
+Limits = Mapping[Stage, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How large windows are, and how many of a stage may run at once: in one worker, in the whole fleet."""
+
+    per_slot: int
+    at_least: int
+    per_worker: Limits = field(default_factory=dict)
+    fleet: Limits = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What there is at one moment."""
+
+    workers: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # queue: slots: how many workers
+    published: Mapping[Stage, int] = field(default_factory=dict)  # and not claimed yet
+    running: Mapping[Stage, int] = field(default_factory=dict)
+    waiting: frozenset[Stage] = frozenset()  # has a backlog: due and not published
+
+    def slots(self, queue: str) -> int:
+        return sum(slots * count for slots, count in self.workers.get(queue, {}).items())
+
+    def unclaimed(self, queue: str, after: Stage | None = None) -> int:
+        """The published jobs of a queue; only those that are further on than a stage."""
+        return sum(
+            self.published.get(stage, 0) for stage in QUEUE_OF if QUEUE_OF[stage] == queue and _is_after(stage, after)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """How many more may be published, by queue and, within that, by stage."""
+
+    queues: Mapping[str, int]
+    stages: Mapping[Stage, int]
+
+
+def window(queue: str, sight: Sight, shape: Shape) -> int:
+    """How many jobs of this queue may be published and unclaimed."""
+    slots = sight.slots(queue)
+    return max(shape.at_least, shape.per_slot * slots) if slots else min(UNSERVED, shape.at_least)
+
+
+def rooms(sight: Sight, shape: Shape) -> Rooms:
+    """How many more may be published now."""
+    windows = {queue: window(queue, sight, shape) for queue in set(QUEUE_OF.values())}
+    queues = {queue: max(0, size - sight.unclaimed(queue)) for queue, size in windows.items()}
+    stages = {}
+    for stage, queue in QUEUE_OF.items():
+        room = 0 if _is_held_back(stage, sight, windows) else queues[queue]
+        may_run = capacity(stage, sight, shape)
+        if may_run is not None:
+            room = min(room, max(0, may_run - sight.running.get(stage, 0) - sight.published.get(stage, 0)))
+        stages[stage] = room
+    return Rooms(queues, stages)
+
+
+def goes_directly(stage: Stage, sight: Sight, shape: Shape) -> bool:
+    """Whether a newcomer is published at once: there is room, nobody waits for it, and no fleet-wide limit to keep.
+
+    What a limit of the fleet counts is published by sweep alone, one sweep at a time: so the count is never passed.
+    """
+    backlog = any(QUEUE_OF[other] == QUEUE_OF[stage] for other in sight.waiting)
+    return not backlog and stage not in shape.fleet and rooms(sight, shape).stages[stage] > 0
+
+
+def capacity(stage: Stage, sight: Sight, shape: Shape) -> int | None:
+    """How many of this stage may run at once; None: as many as there are slots.
+
+    A worker with no more slots than its limit is limited by its slots already, and gets its window like any other.
+    """
+    fleet, each = shape.fleet.get(stage), shape.per_worker.get(stage)
+    workers = sight.workers.get(QUEUE_OF[stage], {})
+    if each is None or not workers or max(workers) <= each:
+        return fleet
+    together = sum(min(slots, each) * count for slots, count in workers.items())
+    return together if fleet is None else min(fleet, together)
+
+
+def limits(said: str) -> dict[Stage, int]:
+    """'clip=5,asr=2' as a table; ValueError with a sentence if it is none."""
+    found = {}
+    for part in filter(None, (part.strip() for part in said.split(","))):
+        name, mark, number = (word.strip() for word in part.partition("="))
+        if name not in set(Stage) or not mark or not number.isdecimal() or int(number) < 1:
+            raise ValueError(f"must be like clip=5,asr=2, with stages of {', '.join(Stage)}")
+        found[Stage(name)] = int(number)
+    return found
+
+
+def _is_held_back(stage: Stage, sight: Sight, windows: Mapping[str, int]) -> bool:
+    return any(sight.unclaimed(queue, after=stage) >= size for queue, size in windows.items())
+
+
+def _is_after(stage: Stage, other: Stage | None) -> bool:
+    order = list(Stage)
+    return other is None or order.index(stage) > order.index(other)
