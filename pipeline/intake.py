@@ -1,7 +1,8 @@
 """What may people ask for? To enqueue, cancel and requeue jobs.
 
 A request is checked before anything is written: whoever gets an error finds no row and no file. A job's row, outputs,
-first event and credit hold are one commit; its message follows, and if the broker is away, sweep sends it later.
+first event and credit hold are one commit. Its message follows at once if its queue has room; if it has none, or the
+broker is away, sweep sends it later.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from pipeline import delivery, dispatch, log, settings
+from pipeline import crashpoints, delivery, dispatch, log, settings
+from pipeline.core import window
 from pipeline.core.errors import BadRequest, BrokerUnavailable, NotAllowedNow
 from pipeline.core.job import Job, Stage
 from pipeline.core.moves import Cancel, Move, Refusal, Requeue
 from pipeline.core.output import wanted
 from pipeline.core.request import Request, parse
+from pipeline.crashpoints import At
 from pipeline.media import source
 from pipeline.settings import Settings
-from pipeline.store import jobs
+from pipeline.store import due, jobs
 from pipeline.store.engine import Session, after_commit, database, dumps, savepoint
 
 logger = log.get("intake")
@@ -46,15 +50,20 @@ def enqueue(
     columns = _columns(request, now, job_id or uuid4(), key)
     if session is None:
         with database().transaction() as conn:
-            job, is_new = jobs.insert(conn, **columns, published=True)
-        if is_new:
+            job, is_new = jobs.insert(conn, **columns, published=_goes_directly(conn, request.plan()[0], now))
+            crashpoints.reached(At.ROW_INSERTED)
+        crashpoints.reached(At.ROW_COMMITTED)
+        if is_new and job.published_at is not None:
             _publish(job)
+            crashpoints.reached(At.ROW_SENT)
+        elif is_new:
+            _leave_to_sweep(job.stage, now)
         return job
     with savepoint(session) as conn:
         # Until somebody has published it, sweep may: the caller's program can die right after its commit.
         job, is_new = jobs.insert(conn, **columns, published=False)
     if is_new:
-        after_commit(session, lambda: _publish_committed(job.id))
+        after_commit(session, lambda: _publish_committed(job))
     return job
 
 
@@ -66,13 +75,15 @@ def cancel(job_id: UUID, by: str) -> Job:
 def requeue(job_id: UUID, by: str, *, stage: Stage | None = None, failed_only: bool = False) -> Job:
     """Run a job again that failed or was cancelled, or only those outputs of it that failed."""
     job = _act(job_id, Requeue(by=by, stage=stage, failed_only=failed_only), "requeued")
-    _publish_committed(job_id)
+    _publish_committed(job)
     return job
 
 
 def _act(job_id: UUID, move: Move, done: str) -> Job:
+    crashpoints.reached(At.ASKED)
     after = jobs.apply(database(), job_id, move)
     if not isinstance(after, Refusal):
+        crashpoints.reached(At.ANSWERED)
         return after
     now, _ = jobs.read(database(), job_id)
     raise NotAllowedNow(f"A job that is {now.status} cannot be {done}.")
@@ -84,13 +95,29 @@ def _publish(job: Job) -> None:
         dispatch.start(job)
     except BrokerUnavailable:
         logger.warning("message not sent", extra={"job_id": str(job.id)})
-        jobs.unpublish(database(), [job.id])
+        due.unpublish(database(), [job.id])
 
 
-def _publish_committed(job_id: UUID) -> None:
-    job = jobs.take_one(database(), job_id)
-    if job is not None:
-        _publish(job)
+def _publish_committed(job: Job) -> None:
+    now = settings.current()
+    if not _goes_directly(database(), job.stage, now, besides=job.id):
+        return _leave_to_sweep(job.stage, now)
+    taken = due.take_one(database(), job.id)
+    if taken is not None:
+        crashpoints.reached(At.HINT_MARKED)
+        _publish(taken)
+    return None
+
+
+def _goes_directly(conn: due.Door, stage: Stage, now: Settings, besides: UUID | None = None) -> bool:
+    sight = due.sight(conn, timedelta(seconds=now.worker_offline_sec), besides)
+    return window.goes_directly(stage, sight, now.shape())
+
+
+def _leave_to_sweep(stage: Stage, now: Settings) -> None:
+    """The window is full, and markers wake sweep when it is not; a limit of the fleet may have room right now."""
+    if stage in now.shape().fleet:
+        dispatch.nudge()
 
 
 # -- from a request to columns ---------------------------------------------------------------------------------------

@@ -12,24 +12,23 @@ from datetime import timedelta
 from typing import assert_never
 from uuid import UUID, uuid4
 
-from pipeline import delivery, log, settings
+from pipeline import crashpoints, delivery, log, settings
 from pipeline.core import backoff
 from pipeline.core.errors import Kind, LeaseLost, NoSuchJob
 from pipeline.core.job import Job, Stage
 from pipeline.core.moves import Claim, Complete, Crash, Defer, Fail, HolderMove, Refusal, Release, Retry, Rewind
 from pipeline.core.request import parse
 from pipeline.core.verdict import Verdict, classify
+from pipeline.crashpoints import At
 from pipeline.heartbeat import Pulse
-from pipeline.scratch import Scratch
+from pipeline.scratch import Scratch, remove_job
 from pipeline.settings import Settings
-from pipeline.stages import STAGES
+from pipeline.stages import STAGES, services
 from pipeline.stages.context import Context
-from pipeline.store import jobs
+from pipeline.store import checkpoints, jobs
 from pipeline.store.engine import Database, database
 
 logger = log.get("runner")
-
-DEFER_FOR = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
@@ -57,11 +56,16 @@ def run_stage(stage: Stage, job_id: UUID, delivery: Delivery) -> Answer:
         logger.warning("message for no job", extra={"job_id": str(job_id)})
         return Answer(onward=False, word=NoSuchJob.code)
     if isinstance(claimed, Refusal):
+        if claimed is Refusal.FINISHED:  # whoever finished it may have died before it tidied up
+            remove_job(now.scratch_dir, job_id)
         return Answer(onward=claimed is Refusal.ALREADY_DONE, word=claimed)
     assert claimed.fence is not None
+    crashpoints.reached(At.CLAIMED)
     scratch = Scratch(now.scratch_dir, job_id, claimed.fence)
     with log.bind(job_id=str(job_id), stage=str(stage), attempt=claimed.attempt_count, worker=delivery.worker):
         logger.info("stage started")
+        if claimed.recovery:
+            _tell_recovery(db, claimed)
         try:
             move = attempt(db, now, claimed, scratch)
         except BaseException:
@@ -86,6 +90,11 @@ def crashed(job_id: UUID, delivery: Delivery, evidence: str) -> None:
     )
 
 
+def _tell_recovery(db: Database, job: Job) -> None:
+    logger.info("[Worker] RECOVERY MODE: Resuming from checkpoint")
+    logger.info("Recovery: Skipping %d already completed", len(checkpoints.of(db, job.id, job.building)))
+
+
 def _claim(db: Database, now: Settings, stage: Stage, job_id: UUID, delivery: Delivery) -> Job | Refusal:
     claim = Claim(
         stage=stage,
@@ -95,6 +104,7 @@ def _claim(db: Database, now: Settings, stage: Stage, job_id: UUID, delivery: De
         request_id=delivery.request_id,
         sla_factor=STAGES[stage].sla(now),
     )
+    crashpoints.reached(At.CLAIMING)
     return jobs.apply(db, job_id, claim)
 
 
@@ -111,11 +121,11 @@ def attempt(db: Database, now: Settings, job: Job, scratch: Scratch) -> HolderMo
         verdict = classify(exc)
         if not verdict.known:
             logger.exception("unclassified error", extra={"code": verdict.code})
-        return _move_for(verdict, job, now)
+        return _move_for(db, verdict, job, now)
     return Complete(fence=job.fence, found=done.found, expected_duration=done.expected_duration, outcome=done.outcome)
 
 
-def _move_for(verdict: Verdict, job: Job, now: Settings) -> HolderMove:
+def _move_for(db: Database, verdict: Verdict, job: Job, now: Settings) -> HolderMove:
     """What a holder does about an error."""
     assert job.fence is not None
     reason = verdict.reason + (f"\n{verdict.evidence}" if verdict.evidence else "")
@@ -130,7 +140,7 @@ def _move_for(verdict: Verdict, job: Job, now: Settings) -> HolderMove:
                 code=verdict.code,
                 reason=reason,
                 service=verdict.service or "scratch",
-                delay=DEFER_FOR,
+                delay=services.wait_for(db, verdict.service),
                 max_wait=timedelta(seconds=now.max_wait_sec),
             )
         case Kind.REWIND:
@@ -149,11 +159,13 @@ def _settle(db: Database, claimed: Job, move: HolderMove | None, scratch: Scratc
     if move is None:
         after: Job | Refusal = Refusal.LEASE_LOST
     else:
+        crashpoints.reached(At.SETTLING)
         after = jobs.apply(db, claimed.id, move, snapshot=claimed if isinstance(move, Complete) else None)
     if isinstance(after, Refusal):
         logger.warning("lease lost", extra={"refusal": after})
         scratch.remove_own()
         return Answer(onward=False, word=after)
+    crashpoints.reached(At.SETTLED)
     logger.info(
         "stage ended", extra={"by": type(move).__name__.lower(), "status": after.status, "error": after.last_error}
     )

@@ -24,7 +24,9 @@ from functools import cached_property
 from pathlib import Path
 from uuid import UUID
 
+from pipeline import crashpoints
 from pipeline.core.errors import InternalTransient, ScratchFull
+from pipeline.crashpoints import At
 from pipeline.files import Check, chunks, go_on, safe_parts, sha256_of, sync_folder, write_all
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -117,6 +119,7 @@ class Scratch:
                     if sha256_of(fd, check) == sha256:
                         size = os.fstat(fd).st_size
                         check()
+                        crashpoints.reached(At.UNIT_ADOPTED)
                         ours.rename(final)
                         _sync(final.parent)
                         return Finished(final, sha256, size)
@@ -139,6 +142,7 @@ class Scratch:
 
     def remove_job(self) -> None:
         """Remove the folders of all leases on this job. Only for a job that is final."""
+        crashpoints.reached(At.CLEARING)
         shutil.rmtree(self.job_dir, ignore_errors=True)
 
     def free_bytes(self) -> int:
@@ -182,6 +186,7 @@ class Scratch:
 
 def remove_job(root: Path, job_id: UUID | str) -> None:
     """Remove all scratch of a job that is final, for callers that hold no lease on it."""
+    crashpoints.reached(At.CLEARING)
     shutil.rmtree(_job_dir(root, job_id), ignore_errors=True)
 
 

@@ -18,6 +18,7 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from pipeline.core.errors import SettingInvalid
+from pipeline.core.window import Shape, limits
 
 POSTGRES_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg2")  # each means our driver, whatever the default is
 
@@ -39,6 +40,12 @@ class Settings(BaseSettings):
     )
     output_dir: Path = _named("OUTPUT_DIR", default=Path("output"), why="folder of the file target named 'local'")
     targets_file: Path | None = _named("TARGETS_FILE", default=None, why="TOML file with further targets")
+    min_free_disk_bytes: int = _named(
+        "MIN_FREE_DISK_BYTES", default=1024**3, why="with less free scratch a worker takes no new work", ge=0
+    )
+    min_free_memory_bytes: int = _named(
+        "MIN_FREE_MEMORY_BYTES", default=128 * 1024**2, why="with less free memory a worker takes no new work", ge=0
+    )
     ffmpeg: str = _named("FFMPEG", default="", why="path of ffmpeg; empty: the one from the wheel, then PATH")
 
     # -- leases
@@ -48,8 +55,23 @@ class Settings(BaseSettings):
     heartbeat_sec: float = _named(
         "HEARTBEAT_SEC", "HEARTBEAT_INTERVAL_SEC", default=15, why="a worker renews its leases this often", gt=0
     )
+    stall_interval_sec: float = _named(
+        "STALL_INTERVAL_SEC", default=30, why="standstills are looked for this often", gt=0
+    )
+    recovery_scan_interval_sec: float = _named(
+        "RECOVERY_SCAN_INTERVAL_SEC", default=1800, why="the deep scan for what is stuck runs this often", gt=0
+    )
+    stuck_after_sec: float = _named(
+        "STUCK_AFTER_SEC", default=1800, why="the deep scan looks at what has been running for longer than this", gt=0
+    )
+    recovery_limit_sec: float = _named(
+        "RECOVERY_LIMIT_SEC", default=7200, why="what the deep scan finds stuck for longer than this has failed", gt=0
+    )
+    canary_sec: float = _named(
+        "CANARY_SEC", default=30, why="a worker sends itself a message this often; three lost ones stop it", gt=0
+    )
     database_grace_sec: float = _named(
-        "DATABASE_GRACE_SEC", default=120, why="after an outage of Postgres nobody is reaped for silence this long", ge=0
+        "DATABASE_GRACE_SEC", default=120, why="after an outage of Postgres silence proves nothing this long", ge=0
     )
     pulse_sec: float = _named("PULSE_SEC", default=1, why="a running stage checks its fence this often", gt=0, le=2)
     worker_offline_sec: float = _named(
@@ -90,9 +112,21 @@ class Settings(BaseSettings):
     # -- dispatch
     sweep_interval_sec: float = _named("SWEEP_INTERVAL_SEC", default=5, why="due rows are published this often", gt=0)
     republish_sec: float = _named(
-        "REPUBLISH_SEC", default=60, why="a published row that nobody claimed is published again after this", gt=0
+        "REPUBLISH_SEC", default=60, why="a queue's marker is missed after this, and the broker is asked", gt=0
     )
     sweep_batch: int = _named("SWEEP_BATCH", default=500, why="rows published by one sweep at most", ge=1)
+    window_per_slot: int = _named("WINDOW_PER_SLOT", default=4, why="jobs published for each slot of a queue", ge=1)
+    window_min: int = _named("WINDOW_MIN", default=8, why="jobs published to a queue that somebody serves", ge=1)
+    marker_grace_sec: float = _named(
+        "MARKER_GRACE_SEC", default=5, why="time from a hint to its message, and from its delivery to the claim", gt=0
+    )
+    ageing_sec: float = _named("AGEING_SEC", default=600, why="a job moves up one priority for each wait of this", gt=0)
+    stage_limits: str = _named(
+        "STAGE_LIMITS", default="resolve=10,clip=5,upload=2", why="how many of a stage one worker runs at once"
+    )
+    fleet_limits: str = _named(
+        "FLEET_LIMITS", default="", why="how many of a stage all workers together run at once, like asr=2,clip=20"
+    )
     max_concurrency: int | None = _named("MAX_CONCURRENCY", default=None, why="worker slots; empty: one per core", ge=1)
 
     # -- sources
@@ -131,6 +165,12 @@ class Settings(BaseSettings):
             raise ValueError("must be an address like redis://:password@host:6379/0")
         return value
 
+    @field_validator("stage_limits", "fleet_limits")
+    @classmethod
+    def _known_stages(cls, value: str) -> str:
+        limits(value)
+        return value
+
     @field_validator("log_level")
     @classmethod
     def _known_level(cls, value: str) -> str:
@@ -148,6 +188,15 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (env_settings,)
+
+    def shape(self) -> Shape:
+        """How much may be on its way, and how many of a stage may run at once."""
+        return Shape(
+            per_slot=self.window_per_slot,
+            at_least=self.window_min,
+            per_worker=limits(self.stage_limits),
+            fleet=limits(self.fleet_limits),
+        )
 
     def need(self, *names: str) -> None:
         """Refuse to go on while one of these settings is empty."""

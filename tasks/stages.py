@@ -7,22 +7,28 @@ from uuid import UUID
 
 from celery import Task
 
+from pipeline import crashpoints, limits
 from pipeline.core.job import Stage
 from pipeline.core.routing import QUEUE_OF, task_of
-from pipeline.runner import Delivery, run_stage
+from pipeline.crashpoints import At
+from pipeline.runner import Answer, Delivery, run_stage
 from pipeline.stages import STAGES
 from tasks import app
 from tasks.worker import identity
+
+NO_PLACE = Answer(onward=False, word="no_place")
 
 
 def _task(stage: Stage) -> Task:
     @app.task(bind=True, name=task_of(stage), queue=QUEUE_OF[stage], Request="tasks.crashes:StageRequest")
     def run(self: Task, job_id: str) -> dict[str, Any]:
-        answer = run_stage(stage, UUID(job_id), Delivery(worker=identity(), request_id=self.request.id))
-        if not answer.onward:
+        job, delivery = UUID(job_id), Delivery(worker=identity(), request_id=self.request.id)
+        answer = limits.in_turn(stage, job, lambda: run_stage(stage, job, delivery)) or NO_PLACE
+        if not answer.onward or limits.left_to_sweep(job):
             # Nothing is left for the next link: end the chain without noise. Flower shows SUCCESS and what was said.
             self.request.chain = None
             self.request.callbacks = None
+        crashpoints.reached(At.LINK_DUE)
         return {"job": job_id, "stage": stage, "answer": answer.word}
 
     return run

@@ -15,10 +15,13 @@ from pipeline import log, settings
 from pipeline.heartbeat import Heartbeat, patience_s
 from pipeline.leash import tie_to_parent
 from pipeline.processes import Identity, machine, wait_until
+from pipeline.repeat import Repeat
 from pipeline.store import workers
 from pipeline.store.engine import database
-from pipeline.upkeep.watch import Watch
+from pipeline.upkeep.watch import watch
 from tasks import reconnect
+from tasks.canary import Canary
+from tasks.pausing import Pausing
 
 logger = log.get("worker")
 
@@ -44,17 +47,21 @@ class Presence(bootsteps.StartStopStep):
 
     def __init__(self, parent: Any, **_options: Any) -> None:
         self._heartbeat = Heartbeat(database, _identity, running, settings.current())
-        self._watch = Watch()
+        self._beside: list[Repeat] = []
         super().__init__(parent)
 
     def start(self, parent: Any) -> None:
         register(parent, _identity)
         parent.wait_for_soft_shutdown = self._let_finish
         self._heartbeat.start()
-        self._watch.start()
+        self._canary = Canary(parent, _identity, running)
+        self._beside = [watch(), Pausing(parent, _identity).thread(), self._canary.thread()]
+        for thread in self._beside:
+            thread.start()
 
     def stop(self, parent: Any) -> None:
-        self._watch.stop()
+        for thread in self._beside:
+            thread.stop()
         self._heartbeat.stop()
         workers.goodbye(database(), _identity)
 
@@ -69,6 +76,7 @@ class Presence(bootsteps.StartStopStep):
         if not running() or grace_s <= 0:
             return
         logger.warning("worker stopping", extra={"grace_s": grace_s})
+        self._canary.rest()
         self._heartbeat.hurry()
         wait_until(lambda: not self._heartbeat.holds, grace_s)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli import demo, jobs, submit, system, up, watching
+from pipeline.cli import breakers, chaos, demo, diagnosing, jobs, submit, system, up, watching
 from pipeline.cli.failing import Exit, report
 
 COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
@@ -21,9 +21,14 @@ COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("show", jobs.show),
     ("watch", watching.watch_jobs),
     ("logs", watching.logs),
+    ("why", diagnosing.why),
     ("cancel", jobs.cancel),
     ("requeue", jobs.requeue),
+    ("recover", system.recover),
     ("workers", system.workers),
+    ("breakers", breakers.breakers),
+    ("doctor", diagnosing.doctor),
+    ("chaos", chaos.chaos),
     ("migrate", system.migrate),
     ("config", system.config),
 )

@@ -13,6 +13,7 @@ from pipeline.core.job import Job, Stage, Status
 from pipeline.media import source
 from pipeline.store import reads
 from pipeline.store.engine import Database
+from pipeline.why import why
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or the beginning of one.")]
 
@@ -56,7 +57,8 @@ def list_jobs(
 def show(job: JobArgument, as_json: say.Json = False) -> None:
     """Show everything about a job: outputs, where they were delivered, attempts."""
     db = finding.connect()
-    told = shown_job(db, finding.job_id(db, job))
+    found = finding.job_id(db, job)
+    told = {**shown_job(db, found), "why": why(db, found).sentence}
     if as_json:
         say.document(told)
         return
@@ -115,6 +117,7 @@ def _life(job: dict[str, Any]) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         ("job", job["id"]),
         ("status", job["status"]),
+        ("why", job["why"]),
         ("outcome", job["outcome"]),
         ("source", job["request"]["source"]),
         ("clips", [f"{c['name']} {c['start']:g}-{c.get('end') or 'end'}" for c in job["request"]["clips"]]),

@@ -30,7 +30,7 @@ def workers(
             (
                 str(w["id"])[:8],
                 w["name"],
-                w["status"],
+                f"paused: {w['paused']}" if w["paused"] else w["status"],
                 w["slots"],
                 w["queues"],
                 None if w["silent_s"] is None else f"{w['silent_s']:.0f} s ago",
@@ -39,6 +39,21 @@ def workers(
             for w in seen
         ],
     )
+
+
+def recover(as_json: say.Json = False) -> None:
+    """Find what is stuck and send it on its way again. Workers do it by themselves; twice does no harm."""
+    from pipeline import upkeep
+
+    finding.connect()
+    done = upkeep.recover()
+    if as_json:
+        say.document(asdict(done))
+        return
+    for word, ids in (("Recovered", done.recovered), ("Failed", done.failed)):
+        for each in ids:
+            say.line(f"{word}  {each}")
+    say.line(f"{len(done.recovered)} recovered, {len(done.failed)} failed.")
 
 
 def migrate(

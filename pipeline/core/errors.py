@@ -7,6 +7,7 @@ The file is long because it is a table: things are looked up in it.
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
@@ -95,6 +96,17 @@ class BrokerUnavailable(IronclipError):
 
     code = "BROKER_UNAVAILABLE"
     kind = Kind.RETRY
+
+
+class BreakerOpen(IronclipError):
+    """A service that the job needs failed too often, so nobody asks it for a while."""
+
+    code = "BREAKER_OPEN"
+    kind = Kind.DEFER
+
+    def __init__(self, message: str, *, service: str, until: datetime | None) -> None:
+        super().__init__(message, service=service)
+        self.until = until  # it is tried again then
 
 
 # -- sources ---------------------------------------------------------------------------------------------------------

@@ -168,6 +168,8 @@ def _expire(job: Job, move: Expire, now: datetime) -> Transition | Refusal:
     noted = _noted(free, errors.TIMEOUT if code == errors.TIMEOUT else "LEASE_EXPIRED", str(move.proof), now)
     event = Event("requeued:stale", {"type": "reaper:requeued", "details": details})
     told = {"type": "reaper:failed(timeout)", "details": details}
+    if move.limit is not None and job.processing_started_at and now - job.processing_started_at > move.limit:
+        return _failed(noted, now, errors.TIMEOUT, f"exceeded {_s(move.limit) / 3600:g} hour limit", told)
     return _again(noted, now, event, code=code, reason=str(move.proof), told=told)
 
 

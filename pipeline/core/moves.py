@@ -105,6 +105,7 @@ class Expire:
 
     proof: Proof = Proof.LEASE_EXPIRED
     fence: UUID | None = None  # the lease that the proof speaks about; None: whichever has expired
+    limit: timedelta | None = None  # an execution that began longer ago is given up, whatever attempts are left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

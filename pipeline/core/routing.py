@@ -19,6 +19,9 @@ QUEUE_OF: dict[Stage, str] = {
 QUEUES = (CONTROL, IO, MEDIA, DEFAULT)
 
 SUBMIT = "pipeline.submit"
+SWEEP = "pipeline.sweep"
+CANARY = "pipeline.canary"  # goes to the queue of one worker
+MARKER = "pipeline.marker"  # goes to the queue that it speaks about
 
 
 def task_of(stage: Stage) -> str:

@@ -16,6 +16,7 @@ from copy import copy
 from functools import lru_cache
 from typing import Any, TypeVar
 
+import psycopg2
 import psycopg2.extensions
 import psycopg2.extras
 from sqlalchemy import Connection, CursorResult, Engine, TextClause, create_engine, event, text
@@ -46,6 +47,8 @@ Session = OrmSession | Connection  # whatever a caller's transaction is
 
 def is_outage(exc: BaseException) -> bool:
     """Whether the database was away, as opposed to having said no."""
+    if isinstance(exc, psycopg2.OperationalError | psycopg2.InterfaceError):
+        return True  # as the driver says it: the connection broke while it was given back to the pool
     if not isinstance(exc, OperationalError | InterfaceError):
         return False
     return exc.connection_invalidated or not getattr(exc.orig, "pgcode", None)
@@ -77,7 +80,7 @@ class Database:
         try:
             with self._patiently(self._connected) as conn, conn.begin():
                 yield conn
-        except DBAPIError as exc:
+        except (DBAPIError, psycopg2.Error) as exc:
             if is_outage(exc):
                 raise DatabaseUnavailable("Postgres cannot be reached.") from exc
             raise
@@ -112,7 +115,7 @@ class Database:
             ):
                 with attempt:
                     return action()
-        except DBAPIError as exc:
+        except (DBAPIError, psycopg2.Error) as exc:
             if is_outage(exc):
                 raise DatabaseUnavailable("Postgres cannot be reached.") from exc
             raise

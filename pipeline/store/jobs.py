@@ -3,7 +3,7 @@
 `apply` is the one door: the pure `transition` decides on a snapshot, and one statement carries it out: the row by
 compare-and-set (version and fence), its events, the attempt that began or ended, and the ledger. Whoever loses the
 race reads again and decides again. `leases` takes leases away with the same statement, and writes the few things that
-a holder says between two moves.
+a holder says between two moves; `due` notes what the broker was told.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import IntegrityError
 
 from pipeline.core.errors import IdempotencyConflict, NoSuchJob
-from pipeline.core.job import Job, Stage
+from pipeline.core.job import Job
 from pipeline.core.machine import transition
-from pipeline.core.moves import Claim, Event, Move, Refusal, Settlement, Transition
+from pipeline.core.moves import Claim, Complete, Event, Move, Refusal, Settlement, Transition
 from pipeline.store import credits as ledger
 from pipeline.store.engine import Database, dumps, fetch
 from pipeline.store.rows import assignments, job_of, listed
@@ -47,6 +47,7 @@ def apply(
     A holder may pass the snapshot that its claim returned: while nobody interfered, that saves reading the row.
     InsufficientCredits if the moves begin a run that the account cannot pay.
     """
+    tried = False
     for _ in range(RACES):
         if snapshot is not None and snapshot.processing_started_at is not None:
             job, now, is_read, snapshot = snapshot, snapshot.processing_started_at, False, None
@@ -56,9 +57,9 @@ def apply(
             return job  # our claim was written, only its answer was lost with the connection
         change = decide(job, moves, now)
         if isinstance(change, Refusal):
-            if is_read:
-                return change
-            continue  # a snapshot may be old: only the row says why not
+            if not is_read:
+                continue  # a snapshot may be old: only the row says why not
+            return job if tried and _was_written(db, moves[0]) else change
         statement, params = write(job, change, now, table)
         try:
             written = db.run(statement, **params)
@@ -66,7 +67,16 @@ def apply(
             raise ledger.refused(exc) from exc
         if written:
             return job_of(written[0]._mapping)
+        tried = True
     raise RuntimeError(f"{RACES} lost races in a row for one job")
+
+
+ENDED_BY = text("SELECT 1 FROM job_attempts WHERE fence = :fence AND ended_by = 'stage_completed'")
+
+
+def _was_written(db: Database, move: Move) -> bool:
+    """Whether a completion that seems to come too late is our own: only its answer was lost with the connection."""
+    return isinstance(move, Complete) and bool(db.run(ENDED_BY, fence=move.fence))
 
 
 def decide(job: Job, moves: Sequence[Move], now: datetime) -> Transition | Refusal:
@@ -213,44 +223,22 @@ def insert(conn: Connection, **columns: Any) -> tuple[Job, bool]:
     return job_of(first._mapping), False
 
 
-# -- what time finds -------------------------------------------------------------------------------------------------
+# -- a service is up again -------------------------------------------------------------------------------------------
 
 
-# A published row that nobody claimed for so long, while its queue is empty, has lost its message. Whoever publishes a
-# row marks it in the same statement, and SKIP LOCKED keeps two sweeps off the same row.
-FIRST = "recovery DESC, array_position(ARRAY['high', 'normal', 'low'], priority), created_at"
-TAKE_DUE = text(f"""
-    WITH due AS (
-        SELECT id FROM jobs
-         WHERE status = 'queued'
-           AND (published_at IS NULL
-                OR (stage = ANY (:idle) AND published_at < clock_timestamp() - CAST(:lost_after AS interval)))
-           AND coalesce(next_earliest_run_at, '-infinity') <= clock_timestamp()
-           AND coalesce(skip_until, '-infinity') <= clock_timestamp()
-         ORDER BY {FIRST}
-         LIMIT :limit FOR UPDATE SKIP LOCKED),
-    taken AS (UPDATE jobs SET published_at = clock_timestamp() FROM due WHERE jobs.id = due.id RETURNING jobs.*)
-    SELECT {listed("taken")} FROM taken ORDER BY {FIRST}""")
-
-TAKE_ONE = text(f"""
-    UPDATE jobs SET published_at = clock_timestamp() WHERE id = :id AND status = 'queued' AND published_at IS NULL
-    RETURNING {listed("jobs")}""")
-
-UNPUBLISH = text("UPDATE jobs SET published_at = NULL WHERE id = ANY (:ids) AND status = 'queued'")
+# No move: nothing but the wait ends, and `first_deferred_at` stays, so MAX_WAIT goes on. Who is just being written is
+# on his way already, or is found by the next probe.
+@lru_cache(maxsize=2)
+def _wake(table: Table) -> TextClause:
+    return text(f"""
+    WITH waiting AS (
+        SELECT id FROM {table}
+         WHERE status = 'queued' AND waiting_on = :service
+           AND skip_until > clock_timestamp() + CAST(:beyond AS interval)
+         ORDER BY id FOR UPDATE SKIP LOCKED)
+    UPDATE {table} t SET skip_until = NULL, waiting_on = NULL FROM waiting w WHERE t.id = w.id RETURNING t.id""")
 
 
-def take_due(db: Database, limit: int, lost_after: timedelta, idle: Iterable[Stage]) -> list[Job]:
-    """The jobs that need a message now, marked as published. `idle`: the stages whose queues hold no message."""
-    rows = db.run(TAKE_DUE, limit=limit, lost_after=lost_after, idle=[str(stage) for stage in idle])
-    return [job_of(row._mapping) for row in rows]
-
-
-def take_one(db: Database, job_id: UUID) -> Job | None:
-    """This job, marked as published, if it still needs a message."""
-    rows = db.run(TAKE_ONE, id=job_id)
-    return job_of(rows[0]._mapping) if rows else None
-
-
-def unpublish(db: Database, ids: Iterable[UUID]) -> None:
-    """The broker did not take their messages: sweep must try again."""
-    db.run(UNPUBLISH, ids=list(ids))
+def wake(db: Database, service: str, beyond: timedelta = timedelta(0)) -> int:
+    """The service is up: whoever waits for it, longer than `beyond` from now, is due. How many those are."""
+    return sum(len(db.run(_wake(table), service=service, beyond=beyond)) for table in Table)

@@ -6,16 +6,18 @@ reaper plays `Expire` through the same door as everybody, for leases that are ov
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import text
 
-from pipeline.core.job import Job
-from pipeline.core.moves import Expire, Proof, Refusal
-from pipeline.store.engine import Database, fetch
+from pipeline import crashpoints
+from pipeline.core.job import Job, Stage
+from pipeline.core.moves import Expire, Move, Proof, Refusal, Stall
+from pipeline.crashpoints import At
+from pipeline.store.engine import Database, dumps, fetch
 from pipeline.store.jobs import Table, decide, select, write
 from pipeline.store.rows import job_of
 
@@ -74,12 +76,12 @@ def pulse(db: Database, job_id: UUID, fence: UUID, percent: float | None, value:
 
 # Waiting jobs of accounts are refunded in this order: two reapers never wait crosswise.
 _SOME = " ORDER BY j.account_id, j.id LIMIT :limit FOR UPDATE SKIP LOCKED"
+_RUNNING = "j.status = 'processing'"
 _OVER = (
-    "j.status = 'processing' AND j.lease_expires_at < clock_timestamp() - CAST(:grace AS interval)"
+    f"{_RUNNING} AND j.lease_expires_at < clock_timestamp() - CAST(:grace AS interval)"
     " AND (j.attempt_count >= j.max_attempts OR coalesce(j.next_earliest_run_at, '-infinity') <= clock_timestamp())"
 )
-_HOLDER_DEAD = """
-    j.status = 'processing' AND j.locked_by IN (
+_HOLDER_DEAD = """j.locked_by IN (
         SELECT w.id::text FROM workers w
          WHERE w.stopped_at IS NOT NULL OR w.id = ANY (CAST(:gone AS uuid[]))
             OR w.last_heartbeat < clock_timestamp() - CAST(:silence AS interval))"""
@@ -90,7 +92,7 @@ def expire_some(db: Database, table: Table, limit: int, grace: timedelta = timed
 
     Rows that somebody else is just writing are left for the next time: a finisher is never waited for.
     """
-    return _take(db, table, _OVER, Proof.LEASE_EXPIRED, limit=limit, grace=grace)
+    return _take(db, table, _OVER, _expire(Proof.LEASE_EXPIRED), limit=limit, grace=grace)
 
 
 def expire_dead(
@@ -100,17 +102,48 @@ def expire_dead(
 
     Without `silence` no silence counts.
     """
-    return _take(db, table, _HOLDER_DEAD, Proof.WORKER_DEAD, limit=limit, gone=list(gone), silence=silence)
+    which = f"{_RUNNING} AND {_HOLDER_DEAD}"
+    return _take(db, table, which, _expire(Proof.WORKER_DEAD), limit=limit, gone=list(gone), silence=silence)
 
 
-def _take(db: Database, table: Table, which: str, proof: Proof, **params: Any) -> list[Job]:
+def recover_some(
+    db: Database, table: Table, limit: int, *, stuck_after: timedelta, too_long: timedelta, silence: timedelta | None
+) -> list[Job]:
+    """Give back what has run for so long under a lease that is over or a dead holder; fail what ran too long."""
+    which = (
+        f"{_RUNNING} AND j.processing_started_at < clock_timestamp() - CAST(:stuck_after AS interval)"
+        f" AND (j.lease_expires_at < clock_timestamp() OR {_HOLDER_DEAD})"
+    )
+    params = {"limit": limit, "stuck_after": stuck_after, "gone": [], "silence": silence}
+    return _take(db, table, which, _expire(Proof.WORKER_DEAD, too_long), **params)
+
+
+def stall_some(db: Database, limit: int, allowed: Mapping[Stage, timedelta]) -> list[Job]:
+    """Take away up to `limit` leases of stages whose progress has not changed for longer than theirs may."""
+    which = f"{_RUNNING} AND j.last_progress_update < clock_timestamp() - (CAST(:allowed AS jsonb)->>j.stage)::interval"
+    told = dumps({stage: f"{span.total_seconds()} s" for stage, span in allowed.items()})
+    return _take(db, Table.JOBS, which, lambda job: _stall(job, allowed[job.stage]), limit=limit, allowed=told)
+
+
+def _expire(proof: Proof, too_long: timedelta | None = None) -> Callable[[Job], Move]:
+    return lambda job: Expire(proof=proof, fence=job.fence, limit=too_long)
+
+
+def _stall(job: Job, threshold: timedelta) -> Move:
+    assert job.fence is not None
+    return Stall(fence=job.fence, threshold=threshold)
+
+
+def _take(db: Database, table: Table, which: str, move: Callable[[Job], Move], **params: Any) -> list[Job]:
     moved = []
     with db.transaction() as conn:
         for row in fetch(conn.execute(select(table, which + _SOME), params)):
+            crashpoints.reached(At.REAP_FOUND)
             job = job_of(row._mapping)
-            change = decide(job, [Expire(proof=proof, fence=job.fence)], row.now)
+            change = decide(job, [move(job)], row.now)
             if isinstance(change, Refusal):
                 continue
             statement, values = write(job, change, row.now, table)
             moved += [job_of(r._mapping) for r in fetch(conn.execute(statement, values))]
+            crashpoints.reached(At.REAP_WRITTEN)
     return moved

@@ -23,6 +23,11 @@ BEAT = text("""
            status = CASE WHEN status = 'disabled' THEN status WHEN :busy THEN 'busy' ELSE 'idle' END
      WHERE id = :id RETURNING status""")
 
+PAUSE = text("""
+    UPDATE workers SET metadata = CASE WHEN CAST(:why AS text) IS NULL THEN metadata - 'paused'
+                                       ELSE metadata || jsonb_build_object('paused', CAST(:why AS text)) END
+     WHERE id = :id""")
+
 GOODBYE = text("""
     UPDATE workers SET status = 'offline', stopped_at = clock_timestamp(), current_job_id = NULL WHERE id = :id""")
 
@@ -38,8 +43,11 @@ BURY = text("""
        AND (id = ANY (CAST(:gone AS uuid[])) OR last_heartbeat < clock_timestamp() - CAST(:silence AS interval))
     RETURNING id, name, extract(epoch FROM clock_timestamp() - last_heartbeat)::float AS silent_s""")
 
+CONSUMED = text("UPDATE workers SET last_consumed_at = clock_timestamp() WHERE id = :id")
+
 LIST = text("""
-    SELECT id, name, hostname, status, queues, slots, registered_at, last_heartbeat, stopped_at,
+    SELECT id, name, hostname, status, queues, slots, registered_at, last_heartbeat, last_consumed_at, stopped_at,
+           metadata->>'paused' AS paused,
            extract(epoch FROM clock_timestamp() - last_heartbeat)::float AS silent_s
       FROM workers ORDER BY last_heartbeat DESC NULLS LAST LIMIT :limit""")
 
@@ -75,6 +83,11 @@ def beat(db: Database, worker: UUID, *, busy: bool) -> bool:
     return bool(db.run(BEAT, id=worker, busy=busy))
 
 
+def pause(db: Database, worker: UUID, why: str | None) -> None:
+    """It takes no new work, and why; None: it does again."""
+    db.run(PAUSE, id=worker, why=why)
+
+
 def goodbye(db: Database, worker: UUID) -> None:
     """It has stopped of its own accord."""
     db.run(GOODBYE, id=worker)
@@ -93,3 +106,8 @@ def bury(db: Database, gone: Sequence[UUID], silence: timedelta | None) -> list[
 def newest(db: Database, limit: int = 50) -> list[dict[str, Any]]:
     """The workers that beat last, first."""
     return [dict(row._mapping) for row in db.run(LIST, limit=limit)]
+
+
+def consumed(db: Database, worker: UUID) -> None:
+    """It got a message: a worker that beats but consumes nothing is not well."""
+    db.run(CONSUMED, id=worker)

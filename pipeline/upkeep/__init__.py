@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.settings import Settings
-from pipeline.upkeep.probe import Probed, probe
-from pipeline.upkeep.reap import Reaped, reap
-from pipeline.upkeep.sweep import Swept, sweep
+from pipeline.upkeep.probe import probe
+from pipeline.upkeep.reap import reap
+from pipeline.upkeep.recover import recover
+from pipeline.upkeep.stalls import stalls
+from pipeline.upkeep.sweep import sweep
 
-__all__ = ["CHORES", "Chore", "Probed", "Reaped", "Swept", "probe", "reap", "sweep"]
+__all__ = ["CHORES", "Chore", "probe", "reap", "recover", "stalls", "sweep"]
 
 
 @dataclass(frozen=True)
@@ -31,4 +33,6 @@ CHORES: Mapping[str, Chore] = {
     "sweep": Chore(sweep, lambda now: now.sweep_interval_sec),
     "probe": Chore(probe, lambda now: now.probe_interval_sec),
     "reap": Chore(reap, lambda now: now.reaper_interval_sec),
+    "stalls": Chore(stalls, lambda now: now.stall_interval_sec),
+    "recover": Chore(recover, lambda now: now.recovery_scan_interval_sec),
 }

@@ -13,15 +13,18 @@ from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
-from pipeline import log, processes, scratch, settings
+from pipeline import crashpoints, log, processes, scratch, settings
 from pipeline.core.job import Job, Status
+from pipeline.crashpoints import At
 from pipeline.heartbeat import OUTAGE_BEATS
 from pipeline.processes import Identity
+from pipeline.settings import Settings
 from pipeline.store import leases, workers
 from pipeline.store import upkeep as runs
 from pipeline.store.engine import Database, database
 from pipeline.store.jobs import Table
 from pipeline.upkeep.alone import alone
+from pipeline.upkeep.sweep import sweep
 
 logger = log.get("reap")
 
@@ -39,7 +42,10 @@ class Reaped:
 
 def reap() -> Reaped:
     """Take leases away that are over or whose holder is dead: queued while attempts are left, failed otherwise."""
-    return alone("reap", _reap, Reaped())
+    done = alone("reap", _reap, Reaped())
+    if done.requeued:
+        sweep()  # at once: nobody has to wait for them twice
+    return done
 
 
 def look_around() -> Reaped:
@@ -54,7 +60,7 @@ def look_around() -> Reaped:
 def _reap(db: Database) -> Reaped:
     now = settings.current()
     runs.contact(db, timedelta(seconds=OUTAGE_BEATS * now.heartbeat_sec))
-    patient = runs.contact_age_s(db) < now.database_grace_sec
+    patient = database_was_away(db, now)
     silence = None if patient else timedelta(seconds=now.worker_offline_sec)
     done = Reaped(waits=patient)
     _take_from_dead(db, done, _gone(db), silence)
@@ -62,6 +68,11 @@ def _reap(db: Database) -> Reaped:
         for table in Table:
             _all(done, table, partial(leases.expire_some, db, table, BATCH))
     return done
+
+
+def database_was_away(db: Database, now: Settings) -> bool:
+    """Whether an outage of the database is so fresh that the living may not have spoken yet."""
+    return runs.contact_age_s(db) < now.database_grace_sec
 
 
 def _take_from_dead(db: Database, done: Reaped, gone: list[UUID], silence: timedelta | None) -> None:
@@ -79,6 +90,7 @@ def _gone(db: Database) -> list[UUID]:
 
 def _all(done: Reaped, table: Table, some: Callable[[], list[Job]]) -> None:
     while batch := some():
+        crashpoints.reached(At.REAPED)
         for job in batch:
             _note(done, table, job)
 

@@ -6,10 +6,8 @@ back finds its own jobs first.
 
 from __future__ import annotations
 
-import threading
-
 from pipeline import log, settings
-from pipeline.core.errors import DatabaseUnavailable
+from pipeline.repeat import Repeat
 from pipeline.store import upkeep as runs
 from pipeline.store.engine import database
 from pipeline.upkeep import CHORES
@@ -21,33 +19,10 @@ LATE = 3  # times its interval: then it is overdue, and whoever sees it does it
 LOOK_S = 2.0
 
 
-class Watch:
-    """The thread that looks."""
-
-    def __init__(self) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="upkeep", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Look no more; what is just being done is finished."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _live(self) -> None:
-        quickest = min(chore.every_s(settings.current()) for chore in CHORES.values())
-        while True:
-            try:
-                look()
-            except DatabaseUnavailable:
-                logger.debug("database away")
-            except Exception:
-                logger.exception("upkeep failed")
-            if self._stop.wait(min(LOOK_S, quickest)):
-                return
+def watch() -> Repeat:
+    """The thread that looks; a worker starts it."""
+    quickest = min(chore.every_s(settings.current()) for chore in CHORES.values())
+    return Repeat("upkeep", min(LOOK_S, quickest), look, first=CHORES["recover"].run)
 
 
 def look() -> list[str]:
@@ -64,6 +39,5 @@ def look() -> list[str]:
 
 def overdue() -> list[str]:
     """The chores that nobody has done for too long."""
-    now, db = settings.current(), database()
-    ages = runs.ages_s(db)
+    now, ages = settings.current(), runs.ages_s(database())
     return [name for name, chore in CHORES.items() if ages.get(name, float("inf")) > LATE * chore.every_s(now)]

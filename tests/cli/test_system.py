@@ -123,3 +123,8 @@ def test_every_command_explains_itself_and_bare_words_are_bad_usage(ironclip: Ty
     assert ironclip(env={}).code == 2
     assert ironclip("dance", env={}).code == 2
     assert ironclip("dance", "--json", env={}).json["error"]["code"] == "BAD_USAGE"
+
+
+def test_recover_says_what_it_did(ironclip: Type) -> None:
+    assert ironclip("recover").out == "0 recovered, 0 failed.\n"
+    assert ironclip("recover", "--json").json == {"recovered": [], "failed": []}

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,10 +39,13 @@ SMALL = {
     "DATABASE_GRACE_SEC": "1",
     "SWEEP_INTERVAL_SEC": "1",
     "REPUBLISH_SEC": "3",
+    "MARKER_GRACE_SEC": "1",
     "SHUTDOWN_GRACE_SEC": "1",
     "JOB_RETRY_BACKOFF_MS_BASE": "100",
     "JOB_RETRY_BACKOFF_MS_MAX": "500",
     "ASR_THREADS": "1",
+    "MIN_FREE_DISK_BYTES": "0",
+    "MIN_FREE_MEMORY_BYTES": "0",
 }
 PATIENCE_S = 60.0  # the machine may be busy; whoever is sure of the answer waits for it
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,13 +90,21 @@ class System:
     # -- programs ----------------------------------------------------------------------------------------------------
 
     def worker(
-        self, app: str = "tasks", *, slots: int = 2, wait: bool = True, name: str | None = None, **changes: str
+        self,
+        app: str = "tasks",
+        *,
+        slots: int = 2,
+        wait: bool = True,
+        name: str | None = None,
+        queues: Sequence[str] = (),
+        **changes: str,
     ) -> CeleryTestWorker:
-        """A worker that is ready, of its own name unless one is given."""
+        """A worker that is ready, of its own name unless one is given, for all queues unless some are given."""
         called = f"worker{len(self.nodes)}"
         argv, env = self._command("worker", slots)
         argv[argv.index("tasks")] = app
         argv[argv.index("-n") + 1] = f"{name or called}@%h"
+        argv += ["-Q", ",".join(queues)] if queues else []
         container = LocalWorker(LocalProcess(called, argv, env | changes, self.home / "log" / f"{called}.log"))
         return self._started(CeleryTestWorker(container, dispatch.client), wait)
 
@@ -117,6 +129,23 @@ class System:
             )
             assert node.ready()
         return node
+
+    def hostname_of(self, worker: CeleryTestWorker) -> str:
+        """What Celery calls it."""
+        return f"{worker.container.process.name}@{socket.gethostname()}"
+
+    def queues_of(self, worker: CeleryTestWorker) -> list[str]:
+        """The queues that it consumes from right now."""
+        name = self.hostname_of(worker)
+        answer = dispatch.client.control.inspect(destination=[name]).active_queues() or {}
+        return [queue["name"] for queue in answer.get(name, [])]
+
+    def last_consumed(self, worker: CeleryTestWorker) -> Any:
+        """When it last got a message, as far as its row knows."""
+        rows = self.db.run(
+            text("SELECT last_consumed_at FROM workers WHERE name = :name"), name=self.hostname_of(worker)
+        )
+        return rows[0].last_consumed_at
 
     def close(self) -> None:
         """End everything that is left. What was drained is a test's own business."""
@@ -180,6 +209,22 @@ class System:
     def claims(self, job_id: UUID | str) -> list[str]:
         """The stage of each claim, in order."""
         return [event["stage"] for event in self.events(job_id, "claimed")]
+
+    def ran_again(self, chore: str) -> Callable[[], bool]:
+        """Ask whether this upkeep has run since now."""
+        before = self._last_run(chore)
+        return lambda: self._last_run(chore) > before
+
+    def _last_run(self, chore: str) -> float:
+        rows = self.db.run(
+            text("SELECT extract(epoch FROM last_began_at)::float AS at FROM upkeep_runs WHERE name = :name"),
+            name=chore,
+        )
+        return float(rows[0].at) if rows else 0.0
+
+    def now_due(self, job_id: UUID | str) -> None:
+        """The job has waited long enough."""
+        self.db.run(text("UPDATE jobs SET skip_until = clock_timestamp() WHERE id = :id"), id=UUID(str(job_id)))
 
     def published(self) -> dict[str, str]:
         """Every object at the local target and the hash of its content."""

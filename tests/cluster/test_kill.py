@@ -49,7 +49,7 @@ def test_a_death_between_stage_done_and_the_next_link_published_delays_the_job_a
 ) -> None:
     note = tmp_path / "crashed"
     system.beat(wait=False)
-    doomed = system.worker("tests.cluster.crashing", CRASH_NOTE=str(note), CRASH_OF=who)
+    doomed = system.worker(IRONCLIP_CRASH_AT="link-due", IRONCLIP_CRASH_NOTE=str(note), IRONCLIP_CRASH_OF=who)
     job = enqueue({"source": str(sample), "clips": [{"start": 2, "end": 4}], "captions": False})
     wait_for("the crash", note.exists)
     if who == "tree":

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 from pipeline import enqueue, intake
 from pipeline.core.job import Status
 from pipeline.processes import Identity
 from pipeline.store import jobs, reads
-from pipeline.store.upkeep import ages_s
 from tests.cluster.system import System, wait_for
 
 
@@ -33,7 +31,7 @@ def test_a_stage_that_runs_longer_than_its_lease_keeps_it(warm: System, sample: 
 
     send(ffmpeg, signal.SIGSTOP)  # so that it surely takes longer
     wait_for("the first lease to be over", lambda: jobs.read(warm.db, job.id)[1] > first.expires_at)
-    wait_for("one more look of the reaper", reaper_ran_again(warm))
+    wait_for("one more look of the reaper", warm.ran_again("reap"))
     held = warm.job(job.id).lease
     send(ffmpeg, signal.SIGCONT)
 
@@ -42,11 +40,6 @@ def test_a_stage_that_runs_longer_than_its_lease_keeps_it(warm: System, sample: 
     assert held.expires_at > first.expires_at
     warm.finished(job.id)
     assert warm.claims(job.id) == ["resolve", "clip", "upload", "finalize"]
-
-
-def reaper_ran_again(system: System) -> Callable[[], bool]:
-    before = ages_s(system.db)["reap"]
-    return lambda: ages_s(system.db)["reap"] < before
 
 
 def test_cancelling_ends_ffmpeg_and_clears_scratch_and_a_requeue_completes(warm: System, sample: Path) -> None:

@@ -15,7 +15,9 @@ from sqlalchemy import Connection, TextClause, text
 
 from pipeline.core.job import Job, Stage
 from pipeline.core.moves import Claim, Complete, Refusal
-from pipeline.store import jobs, leases
+from pipeline.core.routing import QUEUE_OF
+from pipeline.core.window import Rooms
+from pipeline.store import due, jobs, leases
 from pipeline.store.engine import Database, dumps, fetch
 from pipeline.store.jobs import Table
 
@@ -119,6 +121,12 @@ def reap(db: Database, table: Table = Table.JOBS) -> list[Job]:
     return leases.expire_some(db, table, 100)
 
 
+def take_due(db: Database, limit: int = 100) -> list[Job]:
+    """The jobs that are due, as if every queue had room for all of them."""
+    rooms = Rooms(dict.fromkeys(QUEUE_OF.values(), limit), dict.fromkeys(Stage, limit))
+    return due.take_due(db, rooms, limit, timedelta(minutes=10))
+
+
 def now_of(db: Database, job: Job, table: Table = Table.JOBS) -> Job:
     return jobs.read(db, job.id, table)[0]
 
@@ -145,7 +153,7 @@ def outputs_of(db: Database, job: Job) -> list[int]:
 TABLES = (
     *("accounts", "jobs", "outputs", "asr_jobs", "deliveries", "checkpoints", "job_events", "job_attempts"),
     *("credit_entries", "workers", "api_keys", "circuit_breakers", "webhook_endpoints", "webhook_deliveries"),
-    "upkeep_runs",
+    *("upkeep_runs", "queue_markers"),
 )
 
 
