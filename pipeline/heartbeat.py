@@ -32,9 +32,18 @@ HURRY_S = 0.2
 CEILING = 99.0  # a hundred is what finalize says, when everything is verified
 
 
+def margin_s(settings: Settings) -> float:
+    """So long before others may take over, a holder that cannot ask Postgres has stopped."""
+    return 0.2 * _wait_s(settings)
+
+
 def patience_s(settings: Settings) -> float:
-    """How long a holder may be without Postgres: others take over when its lease ends, or when it counts as dead."""
-    return 0.8 * min(settings.default_lease_sec, settings.worker_offline_sec)
+    """How long a holder may be without Postgres at the most."""
+    return _wait_s(settings) - margin_s(settings)
+
+
+def _wait_s(settings: Settings) -> float:
+    return min(settings.default_lease_sec, settings.worker_offline_sec)
 
 
 class Pulse:
@@ -44,11 +53,13 @@ class Pulse:
         assert job.fence is not None
         self._db, self._job_id, self._fence = db.hasty(), job.id, job.fence
         self._every_s = settings.pulse_sec
-        self._patience_s = patience_s(settings)
+        self._silence = timedelta(seconds=settings.worker_offline_sec)
+        self._margin_s = margin_s(settings)
         self._percent: float | None = None
         self._value: float | None = None
         self._written: tuple[float | None, float | None] = (None, None)
-        self._last_write = self._last_answer = time.monotonic()
+        self._last_write = time.monotonic()
+        self._until = self._last_write + self._patience_s(patience_s(settings) - settings.heartbeat_sec)
         self._lost = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="pulse", daemon=True)
@@ -85,17 +96,22 @@ class Pulse:
         news = seen if seen != self._written and now - self._last_write >= WRITE_EVERY_S else None
         try:
             if news is None:
-                held = leases.is_held(self._db, self._job_id, self._fence)
+                left_s = leases.left_s(self._db, self._job_id, self._fence, self._silence)
             else:
-                held = leases.pulse(self._db, self._job_id, self._fence, *news)
+                left_s = leases.pulse(self._db, self._job_id, self._fence, *news, self._silence)
                 self._written, self._last_write = news, now
         except DatabaseUnavailable:
             return self._in_time()
-        self._last_answer = now
-        return held
+        if left_s is not None:
+            self._until = now + self._patience_s(left_s - self._margin_s)
+        return left_s is not None
+
+    def _patience_s(self, safe_s: float) -> float:
+        """Whoever is late but not yet reaped may go on, as long as Postgres answers each question."""
+        return max(safe_s, 2 * self._every_s)
 
     def _in_time(self) -> bool:
-        return time.monotonic() - self._last_answer < self._patience_s
+        return time.monotonic() < self._until
 
 
 class Heartbeat:

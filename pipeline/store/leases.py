@@ -48,28 +48,40 @@ def renew(db: Database, holder: str, requests: Sequence[str], lease: timedelta) 
     return {row.id for row in db.run(RENEW, holder=holder, requests=list(requests), lease=lease)}
 
 
+# How long others wait at least before they take the job: for the end of the lease, and for a word from its worker.
+_LEFT = """
+    extract(epoch FROM least(j.lease_expires_at, (
+        SELECT w.last_heartbeat + CAST(:silence AS interval) FROM workers w
+         WHERE w.id = CASE WHEN j.locked_by ~ '^[0-9a-f-]{36}$' THEN CAST(j.locked_by AS uuid) END)
+    ) - clock_timestamp())"""
+
 # The fence alone decides: who is late but not yet reaped may go on.
-PULSE = text("""
-    UPDATE jobs
+_OURS = "j.id = :id AND j.fence = :fence AND j.status = 'processing'"
+HELD = text(f"SELECT {_LEFT} AS left_s FROM jobs j WHERE {_OURS}")
+PULSE = text(f"""
+    UPDATE jobs j
        SET progress = coalesce(:percent, progress),
            last_progress_update = CASE WHEN last_progress_value IS DISTINCT FROM coalesce(:value, last_progress_value)
                                        THEN clock_timestamp() ELSE last_progress_update END,
            last_progress_value = coalesce(:value, last_progress_value)
-     WHERE id = :id AND fence = :fence AND status = 'processing'
-    RETURNING id""")
+     WHERE {_OURS}
+    RETURNING {_LEFT} AS left_s""")
 
 
-HELD = text("SELECT 1 FROM jobs WHERE id = :id AND fence = :fence AND status = 'processing'")
+def left_s(db: Database, job_id: UUID, fence: UUID, silence: timedelta) -> float | None:
+    """For how many seconds nobody else may take the job; None if that fence is not the row's any more."""
+    return _left(db.run(HELD, id=job_id, fence=fence, silence=silence))
 
 
-def is_held(db: Database, job_id: UUID, fence: UUID) -> bool:
-    """Whether that fence is still the row's."""
-    return bool(db.run(HELD, id=job_id, fence=fence))
+def pulse(
+    db: Database, job_id: UUID, fence: UUID, percent: float | None, value: float | None, silence: timedelta
+) -> float | None:
+    """Write progress; the same answer."""
+    return _left(db.run(PULSE, id=job_id, fence=fence, percent=percent, value=value, silence=silence))
 
 
-def pulse(db: Database, job_id: UUID, fence: UUID, percent: float | None, value: float | None) -> bool:
-    """Write progress; False if the lease is lost."""
-    return bool(db.run(PULSE, id=job_id, fence=fence, percent=percent, value=value))
+def _left(rows: Sequence[Any]) -> float | None:
+    return float(rows[0].left_s) if rows else None
 
 
 # -- the reaper ------------------------------------------------------------------------------------------------------

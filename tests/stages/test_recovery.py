@@ -17,7 +17,7 @@ from pipeline.core.moves import Claim
 from pipeline.store import jobs, leases
 from pipeline.store.engine import database
 from tests.stages.conftest import Runner
-from tests.store.world import let_pass
+from tests.store.world import SILENCE, let_pass
 
 
 @pytest.fixture(autouse=True)
@@ -153,7 +153,7 @@ def test_a_stage_that_is_slow_but_moves_goes_on(runner: Runner, silent: Path) ->
     job = runner.submit(silent)
     held = held_since(runner, job, timedelta(hours=1))
     assert held.fence is not None
-    leases.pulse(database(), job, held.fence, None, 1234.0)
+    leases.pulse(database(), job, held.fence, None, 1234.0, SILENCE)
 
     assert upkeep.stalls().stopped == []
     assert runner.job(job).fence == held.fence

@@ -13,6 +13,7 @@ from pipeline.store.engine import Database
 from pipeline.store.jobs import Table
 from tests.store.world import (
     LEASE,
+    SILENCE,
     a_claim,
     advance,
     claim,
@@ -123,7 +124,7 @@ def test_a_refusal_speaks_of_the_row_and_not_of_an_old_snapshot(db: Database):
 
 def test_what_a_heartbeat_wrote_meanwhile_survives_a_move_that_does_not_speak_of_it(db: Database):
     job = running(db)
-    leases.pulse(db, job.id, job.fence, 40.0, 123.0)
+    leases.pulse(db, job.id, job.fence, 40.0, 123.0, SILENCE)
 
     after = jobs.apply(db, job.id, Complete(fence=job.fence), snapshot=job)
 

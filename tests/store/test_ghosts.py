@@ -15,6 +15,7 @@ from pipeline.store.engine import Database
 from tests.core.lives import HOLDER_MOVES, fail
 from tests.store.world import (
     LEASE,
+    SILENCE,
     Another,
     Inside,
     a_claim,
@@ -49,7 +50,7 @@ WRITES: dict[str, Write] = {
     "hand over": lambda db, job, _: jobs.apply(
         db, job.id, Complete(fence=job.fence), a_claim(job, stage=Stage.UPLOAD), snapshot=job
     ),
-    "pulse": lambda db, job, _: leases.pulse(db, job.id, job.fence, 50.0, 50.0),
+    "pulse": lambda db, job, _: leases.pulse(db, job.id, job.fence, 50.0, 50.0, SILENCE) is not None,
     "renew": lambda db, job, _: leases.renew(db, job.lease.holder, [job.lease.request_id], LEASE),
     "checkpoint": lambda db, job, _: checkpoints.put(db, job.id, job.fence, 1, "unit", {"by": "ghost"}),
     "output": lambda db, job, o: outputs.record(db, job.id, job.fence, o, OutputStatus.COMPLETED, files=[FILE]),
@@ -109,14 +110,14 @@ def test_a_ghost_whose_write_began_before_it_was_reaped_still_writes_nothing(
 
 def test_a_ghost_knows_that_it_is_one(db: Database):
     ghost = about_to_be_a_ghost(db)
-    held = leases.is_held(db, ghost.id, ghost.fence)
+    held = leases.left_s(db, ghost.id, ghost.fence, SILENCE)
 
     (reaped,) = reap(db)
     heir = claim(db, reaped, by="heir")
 
-    assert held
-    assert not leases.is_held(db, ghost.id, ghost.fence)
-    assert leases.is_held(db, heir.id, heir.fence)
+    assert held is not None
+    assert leases.left_s(db, ghost.id, ghost.fence, SILENCE) is None
+    assert leases.left_s(db, heir.id, heir.fence, SILENCE) is not None
 
 
 def test_a_job_that_was_only_taken_away_is_closed_to_its_ghost_too(db: Database):

@@ -2,16 +2,19 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
+from sqlalchemy import text
 
 from pipeline.core.job import Job, Stage, Status
 from pipeline.core.moves import Cancel, Complete
-from pipeline.store import checkpoints, jobs, leases
+from pipeline.store import checkpoints, jobs, leases, workers
 from pipeline.store.engine import Database
 from pipeline.store.jobs import Table
 from tests.store.world import (
     LEASE,
+    SILENCE,
     Another,
     Inside,
     claim,
@@ -87,7 +90,7 @@ def test_who_is_late_but_not_yet_reaped_goes_on(db: Database):
 
     assert kept == {job.id}
     assert reap(db) == []
-    assert leases.pulse(db, job.id, job.fence, 10.0, 1.0)
+    assert leases.pulse(db, job.id, job.fence, 10.0, 1.0, SILENCE) is not None
     assert play(db, job, Complete(fence=job.fence)).stage is Stage.CLIP
 
 
@@ -103,15 +106,15 @@ def test_past_its_deadline_no_heartbeat_saves_a_lease(db: Database):
 
 def test_a_pulse_is_a_sign_of_progress_only_when_its_value_changed(db: Database):
     job = running(db)
-    leases.pulse(db, job.id, job.fence, 10.0, 1.0)
+    leases.pulse(db, job.id, job.fence, 10.0, 1.0, SILENCE)
     let_pass(db, job, timedelta(minutes=1))
     stood = now_of(db, job).last_progress_update
 
-    leases.pulse(db, job.id, job.fence, 20.0, 1.0)
+    leases.pulse(db, job.id, job.fence, 20.0, 1.0, SILENCE)
     same = now_of(db, job)
-    leases.pulse(db, job.id, job.fence, None, None)
+    leases.pulse(db, job.id, job.fence, None, None, SILENCE)
     silent = now_of(db, job)
-    leases.pulse(db, job.id, job.fence, None, 2.0)
+    leases.pulse(db, job.id, job.fence, None, 2.0, SILENCE)
     further = now_of(db, job)
 
     assert (same.progress, same.last_progress_update) == (20.0, stood)
@@ -126,8 +129,32 @@ def test_a_pulse_tells_whose_job_was_cancelled(db: Database):
     job = running(db)
     cancelled = play(db, job, Cancel(by="ann"))
 
-    assert not leases.pulse(db, job.id, job.fence, 50.0, 5.0)
+    assert leases.pulse(db, job.id, job.fence, 50.0, 5.0, SILENCE) is None
     assert now_of(db, job) == cancelled
+
+
+def test_a_holder_knows_when_others_may_stop_waiting_for_its_lease(db: Database):
+    job = running(db)
+
+    fresh = leases.left_s(db, job.id, job.fence, SILENCE)
+    let_pass(db, job, timedelta(minutes=4))
+    stale = leases.pulse(db, job.id, job.fence, 1.0, 1.0, SILENCE)
+    leases.renew(db, "worker", ["worker"], LEASE)
+    renewed = leases.left_s(db, job.id, job.fence, SILENCE)
+
+    assert (round(fresh, -1), round(stale, -1), round(renewed, -1)) == (300, 60, 300)
+
+
+def test_a_holder_knows_when_others_may_take_its_worker_for_dead(db: Database):
+    worker = uuid4()
+    workers.register(db, worker, name="w", hostname="h", queues=[], slots=1, boot_id=None, pid=1, pid_started=None)
+    job = running(db, by=str(worker))
+
+    heard = leases.left_s(db, job.id, job.fence, SILENCE)
+    db.run(text("UPDATE workers SET last_heartbeat = last_heartbeat - interval '60 s'"))
+    silent = leases.pulse(db, job.id, job.fence, 1.0, 1.0, SILENCE)
+
+    assert (round(heard, -1), round(silent, -1)) == (90, 30)
 
 
 # -- the reaper ------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from pipeline.store.jobs import Table
 Another = Callable[[], Database]  # one more process's view of the same database
 
 LEASE = timedelta(minutes=5)
+SILENCE = timedelta(seconds=90)
 PLAN = tuple(Stage)
 
 
