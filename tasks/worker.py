@@ -25,6 +25,8 @@ from tasks.pausing import Pausing
 
 logger = log.get("worker")
 
+LOOK_AFTER_POOL_S = 1.0  # Celery looks every 5 s for a process that died before it was known what it runs
+
 _identity = uuid4()  # of this start; forked children inherit it
 
 
@@ -48,6 +50,7 @@ class Presence(bootsteps.StartStopStep):
     def __init__(self, parent: Any, **_options: Any) -> None:
         self._heartbeat = Heartbeat(database, _identity, running, settings.current())
         self._beside: list[Repeat] = []
+        self._looks_after_pool = False
         super().__init__(parent)
 
     def start(self, parent: Any) -> None:
@@ -58,6 +61,12 @@ class Presence(bootsteps.StartStopStep):
         self._beside = [watch(), Pausing(parent, _identity).thread(), self._canary.thread()]
         for thread in self._beside:
             thread.start()
+
+    def register_with_event_loop(self, parent: Any, hub: Any) -> None:
+        """Called again after each reconnect."""
+        if not self._looks_after_pool:
+            hub.call_repeatedly(LOOK_AFTER_POOL_S, parent.pool.maintain_pool)
+            self._looks_after_pool = True
 
     def stop(self, parent: Any) -> None:
         for thread in self._beside:
