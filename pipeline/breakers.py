@@ -13,6 +13,7 @@ from pipeline.store.engine import Database, database
 
 logger = log.get("breaker")
 
+BROKER = "broker"
 SERVICE = re.compile(r"broker|(?:source|target|asr):[^\s\0]{1,250}")
 
 
@@ -32,6 +33,16 @@ def reset(service: str, by: str) -> int:
         raise BadRequest("NO_SUCH_BREAKER", f"No breaker is known for {service[:80]!r}.")
     breakers.reset(db, service, by)
     return wake(db, service)
+
+
+def broker_failed(db: Database, occasion: UUID, said: str) -> None:
+    """The broker did not take a message."""
+    breakers.fault(db, BROKER, occasion, said)
+
+
+def broker_is_back(db: Database) -> None:
+    """It took one: no trial is needed."""
+    breakers.reset(db, BROKER, by="sweep")
 
 
 def close(db: Database, service: str, ticket: UUID) -> bool:

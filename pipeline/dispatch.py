@@ -7,6 +7,7 @@ row decides. So a publish that failed, or that may have failed, is no tragedy: s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -20,17 +21,19 @@ from kombu.exceptions import OperationalError as BrokerError
 from pipeline import settings
 from pipeline.core.errors import BrokerUnavailable
 from pipeline.core.job import Job
-from pipeline.core.routing import CANARY, CONTROL, DEFAULT, MARKER, QUEUE_OF, SUBMIT, SWEEP, task_of
+from pipeline.core.routing import CANARY, CONTROL, DEFAULT, MARKER, QUEUE_OF, SUBMIT, SWEEP, TRANSCRIBE, task_of
 
+PATIENT = {"socket_timeout": 10, "socket_connect_timeout": 5}
+IMPATIENT = {"socket_timeout": 3, "socket_connect_timeout": 2}  # somebody's web page waits; sweep tries again
 PUBLISH_ONCE = {"max_retries": 1, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.2}
 
 
-def wire() -> dict[str, Any]:
-    """What whoever speaks on our queues must agree on."""
+def wire(patience: Mapping[str, int] = PATIENT) -> dict[str, Any]:
+    """What whoever speaks on our queues must agree on, and how long we wait for a broker that does not answer."""
     url = settings.current().broker_url
     return {
         "broker_url": url,
-        "broker_transport_options": transport_options(url),
+        "broker_transport_options": transport_options(url, patience),
         "task_serializer": "json",  # nothing that a message carries is ever executed
         "accept_content": ["json"],
         "task_default_queue": DEFAULT,
@@ -40,15 +43,14 @@ def wire() -> dict[str, Any]:
     }
 
 
-def transport_options(url: str) -> dict[str, Any]:
+def transport_options(url: str, patience: Mapping[str, int]) -> dict[str, Any]:
     """How we talk to this kind of broker."""
     if not url.startswith(("redis", "rediss", "valkey")):
         return {}
     return {
         "visibility_timeout": 6 * 3600,  # longer than any stage: redelivery is the reaper's work, not Redis's
         "queue_order_strategy": "priority",  # control first
-        "socket_timeout": 10,  # a frozen broker is noticed
-        "socket_connect_timeout": 5,
+        **patience,  # a frozen broker is noticed
         "socket_keepalive": True,
         "health_check_interval": 25,
     }
@@ -71,7 +73,7 @@ class _Client(App):
 
 
 client = _Client("ironclip-client", set_as_current=False, autofinalize=True)
-client.add_defaults(wire)
+client.add_defaults(lambda: wire(IMPATIENT))
 
 
 def start(job: Job) -> None:
@@ -80,7 +82,16 @@ def start(job: Job) -> None:
         client.signature(task_of(stage), args=(str(job.id),), immutable=True, queue=QUEUE_OF[stage])
         for stage in job.remaining()
     ]
+    links[0].set(queue=job.queue or QUEUE_OF[job.stage])
     _publish(lambda: chain(*links, app=client).apply_async(retry=True, retry_policy=PUBLISH_ONCE))
+
+
+def start_transcription(job: Job) -> None:
+    """Publish a transcription that belongs to no job. BrokerUnavailable: perhaps it was not sent."""
+    queue = QUEUE_OF[job.stage]
+    _publish(
+        lambda: client.send_task(TRANSCRIBE, args=(str(job.id),), queue=queue, retry=True, retry_policy=PUBLISH_ONCE)
+    )
 
 
 def ping() -> None:

@@ -7,17 +7,13 @@ folder of nobody removed. What needs a decision is left to people, and the line 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
-from uuid import UUID
 
-from pipeline import delivery, dispatch, scratch, upkeep
+from pipeline import delivery, dispatch, upkeep
 from pipeline.core import window
 from pipeline.core.errors import TargetError
 from pipeline.core.routing import QUEUE_OF
@@ -28,10 +24,9 @@ from pipeline.store import doctor as rows
 from pipeline.store import due, jobs, workers
 from pipeline.store.doctor import MOST, Found, Query
 from pipeline.store.engine import Database
+from pipeline.upkeep import leftovers
 
 LONG_SILENCE = timedelta(days=1)
-SETTLING = timedelta(minutes=10)  # whoever has just ended a job may still be tidying up
-ABANDONED = timedelta(days=1)  # untouched for so long, the folder of a job that we do not know is nobody's
 LATE = 3  # runs that did not come
 
 
@@ -96,7 +91,7 @@ def repair(db: Database, *, deep: bool = False) -> list[Broken]:
 
 def _roomy(db: Database, now: Settings) -> list[str]:
     """The stages of which more could be published."""
-    rooms = window.rooms(due.sight(db, timedelta(seconds=now.worker_offline_sec)), now.shape())
+    rooms = window.rooms(due.sight(db, now.silence()), now.shape())
     return [str(stage) for stage, room in rooms.stages.items() if room > 0]
 
 
@@ -121,24 +116,7 @@ def _limits(now: Settings) -> dict[str, Any]:
 
 def _orphan_scratch(db: Database, now: Settings) -> Iterator[Found]:
     """The folders on this machine of jobs that are over, or that nobody knows and nobody touched for a day."""
-    folders = dict(_folders(now.scratch_dir / "jobs"))
-    ended = rows.ended_for_s(db, folders)
-    for job, untouched in folders.items():
-        if job not in ended:
-            if untouched >= ABANDONED:
-                yield Found(str(job), f"no such job, untouched for {untouched.total_seconds() / 3600:.0f} h")
-        elif (over_s := ended[job]) is not None and over_s >= SETTLING.total_seconds():
-            yield Found(str(job), f"the job ended {over_s:.0f} s ago")
-
-
-def _folders(parent: Path) -> Iterator[tuple[UUID, timedelta]]:
-    """Every folder that is named like a job, and for how long nothing in it was touched. A link is not ours."""
-    for folder in parent.iterdir() if parent.is_dir() else ():
-        with suppress(ValueError, OSError):  # not a job's, or gone since we looked
-            job = UUID(folder.name)
-            if str(job) == folder.name and folder.is_dir() and not folder.is_symlink():
-                touched = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
-                yield job, timedelta(seconds=max(time.time() - touched, 0))
+    return (Found(str(each.job), each.why) for each in leftovers.leftovers(db, now))
 
 
 def _missing_files(db: Database, now: Settings) -> Iterator[Found]:
@@ -211,8 +189,7 @@ def _wake(db: Database, found: list[Found]) -> None:
 
 
 def _remove_scratch(db: Database, _found: list[Found]) -> None:
-    for each in _orphan_scratch(db, current()):  # as it is now: a job may have been asked for again
-        scratch.remove_job(current().scratch_dir, each.id)
+    leftovers.clear(db, current())  # as it is now: a job may have been asked for again
 
 
 # -- the list --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What may people ask for? To enqueue, cancel and requeue jobs.
+"""What may people ask for? To enqueue, cancel, requeue and rerender jobs.
 
 A request is checked before anything is written: whoever gets an error finds no row and no file. A job's row, outputs,
 first event and credit hold are one commit. Its message follows at once if its queue has room; if it has none, or the
@@ -8,28 +8,36 @@ broker is away, sweep sends it later.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import timedelta
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
-from pipeline import crashpoints, delivery, dispatch, log, settings
+from pipeline import breakers, crashpoints, delivery, dispatch, log, settings, transcriptions
 from pipeline.core import window
-from pipeline.core.errors import BadRequest, BrokerUnavailable, NotAllowedNow
-from pipeline.core.job import Job, Stage
-from pipeline.core.moves import Cancel, Move, Refusal, Requeue
-from pipeline.core.output import wanted
-from pipeline.core.request import Request, parse
+from pipeline.core.credits import priced
+from pipeline.core.errors import BadRequest, BrokerUnavailable, IronclipError, NotAllowedNow
+from pipeline.core.job import Job, Stage, Status
+from pipeline.core.moves import Cancel, Move, Refusal, Requeue, Rerender
+from pipeline.core.output import made_anew, wanted
+from pipeline.core.request import NAME, Request, parse
+from pipeline.core.routing import ON_GPU
 from pipeline.crashpoints import At
-from pipeline.media import source
+from pipeline.delivery.buckets import Buckets
+from pipeline.media import asr, source
 from pipeline.settings import Settings
-from pipeline.store import due, jobs
+from pipeline.store import asr as transcripts
+from pipeline.store import credits as ledger
+from pipeline.store import due, jobs, outputs
 from pipeline.store.engine import Session, after_commit, database, dumps, savepoint
 
 logger = log.get("intake")
 
 MAX_KEY = 200
+MAX_GRANT = 10**15
 
 
 def enqueue(
@@ -67,6 +75,26 @@ def enqueue(
     return job
 
 
+def transcribe(
+    file: str, *, language: str | None = None, targets: Sequence[str] | None = None, priority: str | None = None
+) -> Job:
+    """Have the words of a file written down, without a job: a row of its own, with its own lease and attempts."""
+    now = settings.current()
+    given = {"language": language, "targets": targets, "priority": priority}
+    request = _checked({"source": file, "clips": [{"name": _named_after(file)}], **given}, now)
+    seconds = _seconds_of(request.source)
+    born = transcripts.insert(
+        database(),
+        id=uuid4(),
+        priority=str(request.priority),
+        request=dumps(request.as_json()),
+        max_attempts=now.job_max_attempts,
+        expected_duration_ms=None if seconds is None else int(seconds * 1000),
+    )
+    transcriptions.publish(database(), now, only=born.id)
+    return born
+
+
 def cancel(job_id: UUID, by: str) -> Job:
     """Take the job away from whoever has it. NotAllowedNow if it has ended."""
     return _act(job_id, Cancel(by=by), "cancelled")
@@ -77,6 +105,36 @@ def requeue(job_id: UUID, by: str, *, stage: Stage | None = None, failed_only: b
     job = _act(job_id, Requeue(by=by, stage=stage, failed_only=failed_only), "requeued")
     _publish_committed(job)
     return job
+
+
+def rerender(job_id: UUID, by: str, *, qualities: Sequence[str] = (), transcription: bool = False) -> Job:
+    """Make a completed job anew: all of it, or only these qualities, or only its captions (or both).
+
+    What is published stays until the new generation is verified at every target, and for good if that comes to nothing.
+    NotAllowedNow if the job is not completed, BadRequest if it has nothing of the kind or its source is gone.
+    """
+    job, _ = jobs.read(database(), job_id)
+    if job.status is not Status.COMPLETED:
+        raise NotAllowedNow(f"A job that is {job.status} cannot be rerendered.")
+    _checked(job.request, settings.current())
+    only = made_anew(outputs.of(database(), job_id, job.generation), qualities, transcription)
+    again = _act(job_id, Rerender(by=by, only=only), "rerendered")
+    _publish_committed(again)
+    return again
+
+
+def grant(account: str, amount: int, *, reference: str, note: str | None = None) -> bool:
+    """Give credits to an account (or, below zero, take them), and open it if it is new; False: it was done before.
+
+    A reference is granted once, whoever says it how often: with another account or amount it is a conflict.
+    """
+    if not NAME.fullmatch(account):
+        raise BadRequest("BAD_ACCOUNT", "An account has 1-64 letters, digits, '.', '_' or '-'.", field="account")
+    if not amount or abs(amount) > MAX_GRANT:
+        raise BadRequest("BAD_GRANT", "A grant is a whole number of credits other than 0.", field="amount")
+    if not reference.strip() or len(reference) > MAX_KEY or not reference.isprintable():
+        raise BadRequest("BAD_GRANT", f"A reference has 1-{MAX_KEY} printable characters.", field="reference")
+    return ledger.grant(database(), account, amount, reference=reference, note=note)
 
 
 def _act(job_id: UUID, move: Move, done: str) -> Job:
@@ -93,9 +151,10 @@ def _publish(job: Job) -> None:
     """Send the message; without a broker the row waits, and nobody gets an error."""
     try:
         dispatch.start(job)
-    except BrokerUnavailable:
+    except BrokerUnavailable as exc:
         logger.warning("message not sent", extra={"job_id": str(job.id)})
         due.unpublish(database(), [job.id])
+        breakers.broker_failed(database(), job.id, exc.message)
 
 
 def _publish_committed(job: Job) -> None:
@@ -110,27 +169,50 @@ def _publish_committed(job: Job) -> None:
 
 
 def _goes_directly(conn: due.Door, stage: Stage, now: Settings, besides: UUID | None = None) -> bool:
-    sight = due.sight(conn, timedelta(seconds=now.worker_offline_sec), besides)
-    return window.goes_directly(stage, sight, now.shape())
+    return window.goes_directly(stage, due.sight(conn, now.silence(), besides), now.shape())
 
 
 def _leave_to_sweep(stage: Stage, now: Settings) -> None:
-    """The window is full, and markers wake sweep when it is not; a limit of the fleet may have room right now."""
-    if stage in now.shape().fleet:
+    """The window is full, and markers wake sweep when it is not; where sweep chooses there may be room right now."""
+    if stage in now.shape().fleet or stage in ON_GPU:
         dispatch.nudge()
 
 
 # -- from a request to columns ---------------------------------------------------------------------------------------
 
 
+def _named_after(file: str) -> str:
+    """A name for what is made of a file: its own, without what names may not have."""
+    stem = PurePosixPath(urlsplit(file).path).stem
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:64] or "transcript"
+
+
+def _seconds_of(file: str) -> float | None:
+    """How long a local file is, where whoever asks can look into it."""
+    if not source.is_local(file):
+        return None
+    try:
+        from pipeline.media import probe  # an app that only enqueues need not have it
+
+        return probe.probe(Path(file)).duration_s
+    except (ImportError, IronclipError):
+        return None
+
+
 def _checked(raw: Mapping[str, Any], now: Settings) -> Request:
     """The request, if its source and its targets exist."""
     request = parse(raw)
-    source.validate(request.source)
     known = delivery.load(now)
+    source.validate(request.source, Buckets(known, now).names)
     for n, name in enumerate(request.targets):
         if name not in known:
             raise BadRequest("UNKNOWN_TARGET", f"There is no target named {name!r}.", field=f"targets[{n}]")
+    if request.captions and not asr.is_known(request.language, now):
+        raise BadRequest(
+            "ASR_LANGUAGE_UNSUPPORTED",
+            f"The engine that makes captions knows only English, not {request.language!r}.",
+            field="language",
+        )
     return request
 
 
@@ -155,5 +237,5 @@ def _columns(request: Request, now: Settings, job_id: UUID, key: str | None) -> 
         "max_attempts": request.max_attempts or now.job_max_attempts,
         "expected_duration_ms": None if expected_s is None else int(expected_s * 1000),
         "deadline_ms": None if request.deadline_s is None else int(request.deadline_s * 1000),
-        "outputs": dumps([asdict(output) for output in wanted(request, now.credits_per_output)]),
+        "outputs": dumps([asdict(output) for output in priced(wanted(request, 0), now.prices())]),
     }

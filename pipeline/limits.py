@@ -12,19 +12,30 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from pipeline import dispatch, settings
 from pipeline.core.job import Stage
-from pipeline.store import due
+from pipeline.core.routing import GPU
+from pipeline.store import due, gpu, workers
 from pipeline.store.engine import database
 
 T = TypeVar("T")
 
 SPAN = 4096  # bytes of each stage: its places, and last of all the note that there are fewer of them than slots
+ASK_AGAIN_S = 5.0
+
+
+class Gpu(NamedTuple):
+    there: bool
+    asked_again_at: float
+
+
+_gpu = Gpu(False, 0.0)
 _file = tempfile.TemporaryFile()  # noqa: SIM115 - opened before the pool is forked, closed with the worker
 
 
@@ -44,11 +55,21 @@ def in_turn(stage: Stage, job_id: UUID, run: Callable[[], T]) -> T | None:
 
 
 def left_to_sweep(job_id: UUID) -> bool:
-    """Whether the job stands at a stage that the whole fleet is limited in: its next link must not be published."""
-    if not any(due.put_back(database(), job_id, stage) for stage in settings.current().shape().fleet):
+    """Whether only sweep may publish the job: the whole fleet is limited in its stage, or a GPU worker is idle."""
+    db, now = database(), settings.current()
+    kept = any(due.put_back(db, job_id, stage) for stage in now.shape().fleet)
+    if not kept and not (_has_gpu() and gpu.keep(db, job_id, now.silence().fresh)):
         return False
     dispatch.nudge()
     return True
+
+
+def _has_gpu() -> bool:
+    """Whether the fleet has GPU workers at all. They do not come and go by the second, so it is asked now and then."""
+    global _gpu
+    if time.monotonic() > _gpu.asked_again_at:
+        _gpu = Gpu(workers.serve(database(), GPU), time.monotonic() + ASK_AGAIN_S)
+    return _gpu.there
 
 
 @contextmanager

@@ -10,16 +10,20 @@ import os
 import tempfile
 from dataclasses import dataclass
 from functools import cache
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from pipeline.core.credits import Prices, special
 from pipeline.core.errors import SettingInvalid
-from pipeline.core.window import Shape, limits
+from pipeline.core.request import web_address
+from pipeline.core.window import Shape, Silence, limits
 
+HIDDEN = frozenset({"webhook_secret", "alert_webhook_url"})  # a path may be a secret too
 POSTGRES_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg2")  # each means our driver, whatever the default is
 
 
@@ -132,23 +136,120 @@ class Settings(BaseSettings):
     # -- sources
     source_max_bytes: int = _named("SOURCE_MAX_BYTES", default=20 * 1024**3, why="largest source that is fetched", gt=0)
     source_timeout_sec: float = _named("SOURCE_TIMEOUT_SEC", default=3600, why="longest download of a source", gt=0)
+    source_stall_sec: float = _named(
+        "SOURCE_STALL_SEC", default=60, why="a source's server that sends nothing for so long has broken off", gt=0
+    )
+    ytdlp_timeout_sec: float = _named(
+        "YTDLP_TIMEOUT_SEC", "YTDLP_TIMEOUT", default=3600, why="longest visit to a site, its download included", gt=0
+    )
     source_roots: str = _named(
         "SOURCE_ROOTS", default="", why="folders that local sources may come from, ':' between them; empty: any"
+    )
+    source_buckets: str = _named(
+        "SOURCE_BUCKETS", default="", why="buckets that s3:// sources may come from, ',' between them; empty: any of ours"
     )
     source_allow_hosts: str = _named(
         "SOURCE_ALLOW_HOSTS", default="", why="private hosts or networks that may be fetched from, ',' between them"
     )
 
+    # -- clips
+    hls_segment_sec: float = _named(
+        "HLS_SEGMENT_SEC", default=4, why="length of an HLS segment, to the nearest picture", ge=0.2, le=30
+    )
+    hls_group_segments: int = _named(
+        "HLS_GROUP_SEGMENTS", default=6, why="segments that are made together; a crash costs at most one group", ge=1
+    )
+    verify_decode: bool = _named(
+        "VERIFY_DECODE", default=False, why="decode every file that was made, besides counting its packets"
+    )
+
     # -- captions
-    asr_engine: str = _named("ASR_ENGINE", default="whisper", why="engine that makes captions")
+    asr_engine: str = _named("ASR_ENGINE", default="whisper", why="engine that makes captions: whisper or http")
     asr_model: str = _named(
-        "ASR_MODEL", default="", why="folder or name of a Whisper model; empty: the embedded tiny.en"
+        "ASR_MODEL", default="", why="folder or name of a Whisper model; empty: the embedded tiny.en (http: whisper-1)"
     )
     asr_threads: int = _named("ASR_THREADS", default=0, why="threads of one transcription; 0: the engine decides", ge=0)
+    asr_window_sec: float = _named(
+        "ASR_WINDOW_SEC", default=300, why="longer sound is heard in windows of about this, each remembered", ge=1
+    )
+    asr_url: str = _named("ASR_URL", default="", why="of engine http: an OpenAI-compatible address that ends in /v1")
+    asr_api_key: SecretStr = _named("ASR_API_KEY", default=SecretStr(""), why="of engine http: its key")
+    asr_timeout_sec: float = _named("ASR_TIMEOUT_SEC", default=300, why="of engine http: one answer's time", gt=0)
 
+    # -- HTTP
+    api_timeout_sec: float = _named(
+        "API_TIMEOUT_SEC", default=5, why="longest that a request waits for Postgres before it gets a 503", gt=0
+    )
+    api_rate_per_sec: float = _named(
+        "API_RATE_PER_SEC", default=50, why="requests a second that one API key may make, on average", gt=0
+    )
+    api_burst: int = _named("API_BURST", default=200, why="requests that one API key may make at once", ge=1)
+    upload_max_bytes: int = _named(
+        "UPLOAD_MAX_BYTES", default=20 * 1024**3, why="largest source that is taken over HTTP", gt=0
+    )
+    link_sec: float = _named("LINK_SEC", default=3600, why="life of a signed link to a file", gt=0)
+    session_sec: float = _named("SESSION_SEC", default=43_200, why="life of a login at the dashboard", gt=0)
+    flower_url: str = _named("FLOWER_URL", default="", why="where the dashboard's link to Flower leads; empty: no link")
+
+    # -- credits and clean-up
     credits_per_output: int = _named("CREDITS_PER_OUTPUT", default=1, why="what an account pays for one output", ge=0)
+    credit_prices: str = _named(
+        "CREDIT_PRICES", default="", why="kinds of output with a price of their own, like captions=2,burnin=3"
+    )
+    prune_interval_sec: float = _named(
+        "PRUNE_INTERVAL_SEC", default=600, why="what nobody needs is cleared away this often", gt=0
+    )
+    prune_delay_sec: float = _named(
+        "PRUNE_DELAY_SEC", default=3600, why="what nobody refers to any more is left alone this long", ge=60
+    )
+    retention_jobs_days: float = _named(
+        "RETENTION_JOBS_DAYS", default=0, why="ended jobs are forgotten after this; 0: never", ge=0
+    )
+    retention_events_days: float = _named(
+        "RETENTION_EVENTS_DAYS", default=0, why="of an ended job's story only both ends are kept after this; 0: all", ge=0
+    )
+    retention_artifacts_days: float = _named(
+        "RETENTION_ARTIFACTS_DAYS", default=0, why="an ended job's files are deleted after this; 0: never", ge=0
+    )
+    retention_workers_days: float = _named(
+        "RETENTION_WORKERS_DAYS", default=30, why="dead workers are forgotten after this; 0: never", ge=0
+    )
 
+    # -- who is told, and how
+    webhook_secret: str = _named(
+        "WEBHOOK_SECRET", default="", why="signs callbacks and what goes to ALERT_WEBHOOK_URL; without it none is sent"
+    )
+    alert_webhook_url: str = _named(
+        "ALERT_WEBHOOK_URL", default="", why="where alerts go, besides the endpoints of `ironclip webhooks`"
+    )
+    alert_cooldown_sec: float = _named(
+        "ALERT_RATE_LIMIT_SECONDS", default=300, why="an alert of one type is told once in this time", ge=0
+    )
+    alert_pattern_jobs: int = _named(
+        "ALERT_PATTERN_JOBS", default=5, why="so many jobs that fail by the same code are a pattern ...", ge=2
+    )
+    alert_pattern_sec: float = _named("ALERT_PATTERN_SEC", default=600, why="... within this time", gt=0)
+    webhook_timeout_sec: float = _named(
+        "WEBHOOK_TIMEOUT_SEC", "ALERT_WEBHOOK_TIMEOUT", default=10, why="an endpoint answers within this time", gt=0
+    )
+    webhook_interval_sec: float = _named(
+        "WEBHOOK_INTERVAL_SEC", default=5, why="webhooks that are due are sent this often", gt=0
+    )
+    webhook_max_tries: int = _named("WEBHOOK_MAX_TRIES", default=8, why="tries before a webhook is given up", ge=1)
+    webhook_keep_days: float = _named(
+        "WEBHOOK_KEEP_DAYS", default=30, why="what was sent or given up is remembered so long", gt=0
+    )
+    webhook_allow_hosts: str = _named(
+        "WEBHOOK_ALLOW_HOSTS", default="", why="private hosts or networks that webhooks may go to, ',' between them"
+    )
+    metrics_port: int = _named(
+        "METRICS_PORT", default=0, why="a worker answers Prometheus at this port; 0: it does not", ge=0, le=65535
+    )
+    metrics_address: str = _named(
+        "METRICS_ADDRESS", default="127.0.0.1", why="where it listens for that; there is no password"
+    )
     log_level: str = _named("LOG_LEVEL", default="INFO", why="DEBUG, INFO, WARNING or ERROR")
+    log_format: str = _named("LOG_FORMAT", default="json", why="json: an object a line; text: for people")
 
     @field_validator("database_url")
     @classmethod
@@ -165,10 +266,37 @@ class Settings(BaseSettings):
             raise ValueError("must be an address like redis://:password@host:6379/0")
         return value
 
+    @field_validator("asr_url")
+    @classmethod
+    def _an_engines_address(cls, value: str) -> str:
+        if value and not (value.startswith(("http://", "https://")) and urlsplit(value).hostname):
+            raise ValueError("must be an address like https://asr.example.org/v1")
+        return value.rstrip("/")
+
     @field_validator("stage_limits", "fleet_limits")
     @classmethod
     def _known_stages(cls, value: str) -> str:
         limits(value)
+        return value
+
+    @field_validator("alert_webhook_url")
+    @classmethod
+    def _an_alert_address(cls, value: str) -> str:
+        if value and web_address(value) is None:
+            raise ValueError("must be an address like https://example.org/alerts")
+        return value
+
+    @field_validator("log_format")
+    @classmethod
+    def _known_format(cls, value: str) -> str:
+        if value.lower() not in {"json", "text"}:
+            raise ValueError("must be json or text")
+        return value.lower()
+
+    @field_validator("credit_prices")
+    @classmethod
+    def _known_kinds(cls, value: str) -> str:
+        special(value)
         return value
 
     @field_validator("log_level")
@@ -189,6 +317,10 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (env_settings,)
 
+    def prices(self) -> Prices:
+        """What each kind of output costs."""
+        return Prices(self.credits_per_output, special(self.credit_prices))
+
     def shape(self) -> Shape:
         """How much may be on its way, and how many of a stage may run at once."""
         return Shape(
@@ -197,6 +329,16 @@ class Settings(BaseSettings):
             per_worker=limits(self.stage_limits),
             fleet=limits(self.fleet_limits),
         )
+
+    def silence(self) -> Silence:
+        """For how long a worker may be silent."""
+        offline, fresh = self.worker_offline_sec, 2 * self.heartbeat_sec
+        return Silence(timedelta(seconds=offline), timedelta(seconds=min(offline, fresh)))
+
+    @property
+    def uploads(self) -> Path:
+        """Where sources lie that came over HTTP, a folder for each account."""
+        return self.scratch_dir / "uploads"
 
     def need(self, *names: str) -> None:
         """Refuse to go on while one of these settings is empty."""
@@ -244,7 +386,7 @@ def describe() -> list[Shown]:
         names = env_names(field)
         origin = next((n for n in names if os.environ.get(n)), None)
         value = getattr(now, field)
-        shown = without_secret(str(value)) if value not in (None, "") else ""
+        shown = "" if value in (None, "") else "***" if field in HIDDEN else without_secret(str(value))
         rows.append(Shown(names[0], shown, f"environment ({origin})" if origin else "default", info.description or ""))
     return rows
 

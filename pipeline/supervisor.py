@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,6 +103,8 @@ class Supervisor:
     def start(self) -> None:
         """End what a killed supervisor left behind, start every child, and go on watching in the background."""
         end_leftovers(self.home)
+        shutil.rmtree(self.home / TEMPORARY, ignore_errors=True)
+        (self.home / TEMPORARY).mkdir(parents=True, exist_ok=True)
         with self._changing:
             for kept in self._kept.values():
                 self._begin(kept)
@@ -246,6 +249,7 @@ def until_told_to_stop() -> signal.Signals:
 # -- the command lines -------------------------------------------------------------------------------------------------
 
 # Celery waits for its running tasks only so long, and gives them back then, when SIGTERM means SIGQUIT to it.
+TEMPORARY = "tmp"  # in the home: whatever a killed child leaves there goes with the next start
 WORKER_ENV = {"REMAP_SIGTERM": "SIGQUIT"}
 
 
@@ -260,7 +264,7 @@ def commands(
 ) -> list[Child]:
     """Worker, beat and Flower as they run everywhere. `flower_login` is `user:password`; no process list shows it."""
     slots = ["-c", str(concurrency)] if concurrency else []  # else MAX_CONCURRENCY, else one per core
-    own = {**env, "PYTHONPATH": _ours_first()}
+    own = {**env, "PYTHONPATH": _ours_first(), "TMPDIR": str(home / TEMPORARY)}
     return [
         Child(
             "worker",

@@ -63,7 +63,7 @@ class Reason:
 def why(db: Database, job_id: UUID) -> Reason:
     """Why this job does not run now, or that it does. NoSuchJob if there is none."""
     now = current()
-    return because(store.facts(db, job_id, timedelta(seconds=now.worker_offline_sec)), now)
+    return because(store.facts(db, job_id, now.silence()), now)
 
 
 def because(it: Facts, settings: Settings) -> Reason:
@@ -280,7 +280,7 @@ def _unpublished(it: Facts, settings: Settings) -> Reason:
                 f"The broker did not take its message when sweep ran {ran}; it tries {_every(every)}.",
                 told,
             )
-    elif rooms.queues[it.queue] > 0:
+    elif rooms.queues.get(it.queue, 0) > 0:
         return _kept_back(it, window.capacity(it.stage, it.sight, shape), told)
     return Reason(
         Code.BACKLOG,

@@ -65,13 +65,19 @@ class Strike:
         return f"{lane}{self.victim}" if lane == WORKER else lane
 
 
-def schedule(seed: int, *, seconds: float, every_s: float, workers: int, faults: Sequence[str]) -> tuple[Strike, ...]:
-    """Every strike of a run, the first one first; the last one is over when the time is."""
+def schedule(
+    seed: int, *, seconds: float, every_s: float, workers: int, faults: Sequence[str], lasts_s: float | None = None
+) -> tuple[Strike, ...]:
+    """Every strike of a run, the first one first; the last one is over when the time is.
+
+    `lasts_s`: how long each one lasts that lasts at all, instead of a time of its own kind.
+    """
     dice = random.Random(seed)  # noqa: S311 - it must be possible to repeat it
     strikes = []
     at_s = every_s * dice.uniform(*JITTER)
     for name in _dealt(dice, sorted(faults)):
-        low, high = BY_NAME[name].lasts_s
+        own = BY_NAME[name].lasts_s
+        low, high = own if lasts_s is None or own == AT_ONCE else (lasts_s, lasts_s)
         strike = Strike(
             at_s=round(at_s, 3),
             fault=name,

@@ -83,6 +83,7 @@ class Options:
     seconds: float = 60.0
     seed: int = 1
     every_s: float = 3.0
+    lasts_s: float | None = None
     workers: int = 3
     slots: int = 2
     faults: tuple[str, ...] = tuple(plan.BY_NAME)
@@ -121,6 +122,7 @@ def run(options: Options, tell: Tell) -> Outcome:
             every_s=options.every_s,
             workers=options.workers,
             faults=[name for name in options.faults if name not in skipped],
+            lasts_s=options.lasts_s,
         )
         tell(f"seed {options.seed}: {len(strikes)} faults in {options.seconds:g} s, {options.jobs} jobs")
         with embedded.services(home) as services, _ground(services, options) as ground:

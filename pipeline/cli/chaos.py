@@ -21,6 +21,9 @@ def chaos(
     real: Annotated[int, typer.Option(min=0, help="How many of them are real films; the rest takes moments.")] = 3,
     seconds: Annotated[float, typer.Option(min=1, help="How long things break; then all must end by itself.")] = 60,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds from fault to fault, on average.")] = 3,
+    lasts: Annotated[
+        float | None, typer.Option(min=0.1, help="Seconds of a fault that lasts; else by its kind.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Decides what breaks when.")] = 1,
     faults: Annotated[str, typer.Option(help="Which ones, ',' between them; else all.")] = "",
     workers: Annotated[int, typer.Option(min=1, max=50, help="How many workers, of two processes each.")] = 3,
@@ -38,6 +41,7 @@ def chaos(
         real=min(real, jobs),
         seconds=seconds,
         every_s=every,
+        lasts_s=lasts,
         seed=seed,
         faults=_named(faults),
         workers=workers,

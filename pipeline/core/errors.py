@@ -98,6 +98,13 @@ class BrokerUnavailable(IronclipError):
     kind = Kind.RETRY
 
 
+class DatabaseBusy(IronclipError):
+    """Postgres is there but did not answer in time: somebody holds a lock, or it is overloaded."""
+
+    code = "DATABASE_BUSY"
+    kind = Kind.RETRY
+
+
 class BreakerOpen(IronclipError):
     """A service that the job needs failed too often, so nobody asks it for a while."""
 
@@ -107,6 +114,75 @@ class BreakerOpen(IronclipError):
     def __init__(self, message: str, *, service: str, until: datetime | None) -> None:
         super().__init__(message, service=service)
         self.until = until  # it is tried again then
+
+
+# -- at the door -----------------------------------------------------------------------------------------------------
+
+
+class NotAuthenticated(IronclipError):
+    """No key, or one that is not valid."""
+
+    code = "NOT_AUTHENTICATED"
+
+
+class Forbidden(IronclipError):
+    """The key is valid, but this is not for its role or account."""
+
+    code = "FORBIDDEN"
+
+
+class CsrfFailed(IronclipError):
+    """A browser's session asked for a change without the token that only our own pages know."""
+
+    code = "CSRF_FAILED"
+
+
+class RateLimited(IronclipError):
+    """This key asks too often."""
+
+    code = "RATE_LIMITED"
+    kind = Kind.RETRY
+
+    def __init__(self, message: str, *, wait_s: float) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
+class TooManyListeners(IronclipError):
+    """This process serves as many streams of events as it can."""
+
+    code = "TOO_MANY_LISTENERS"
+    kind = Kind.RETRY
+
+
+class BodyTooLarge(IronclipError):
+    """What was sent is larger than the limit."""
+
+    code = "BODY_TOO_LARGE"
+
+
+class LinkInvalid(IronclipError):
+    """The signed link has expired, or was not made by us."""
+
+    code = "LINK_INVALID"
+
+
+class NoSuchKey(IronclipError):
+    """There is no API key with that id or prefix."""
+
+    code = "NO_SUCH_KEY"
+
+
+class NoSuchFile(IronclipError):
+    """There is no such output, or no such file of it that can be had."""
+
+    code = "NO_SUCH_FILE"
+
+
+class NoSuchWorker(IronclipError):
+    """There is no worker with that id."""
+
+    code = "NO_SUCH_WORKER"
 
 
 # -- sources ---------------------------------------------------------------------------------------------------------
@@ -144,6 +220,12 @@ class SourceTooShort(SourceError):
     """A clip begins after the source has ended."""
 
     code = "SOURCE_TOO_SHORT"
+
+
+class SourceTruncated(SourceError):
+    """A clip reaches into a part that the source's header claims and its packets lack."""
+
+    code = "SOURCE_TRUNCATED"
 
 
 class UpstreamFailure(SourceError):
@@ -214,10 +296,35 @@ class NothingSucceeded(MediaError):
     code = "NOTHING_SUCCEEDED"
 
 
+class RerenderIncomplete(MediaError):
+    """A rerender made less than what is published, so what is published stays."""
+
+    code = "RERENDER_INCOMPLETE"
+
+
 class AsrFailed(MediaError):
     """The transcription engine could not read the audio."""
 
     code = "ASR_FAILED"
+
+
+class AsrLanguageUnsupported(AsrFailed):
+    """The engine does not know the language that was asked for."""
+
+    code = "ASR_LANGUAGE_UNSUPPORTED"
+
+
+class AsrBadAnswer(MediaError):
+    """The transcription service answered with something that is no transcript."""
+
+    code = "ASR_BAD_ANSWER"
+    kind = Kind.RETRY
+
+
+class CaptionsScriptUnsupported(MediaError):
+    """The font has no signs for the script that the captions are written in."""
+
+    code = "CAPTIONS_SCRIPT_UNSUPPORTED"
 
 
 class AsrDown(MediaError):
@@ -288,6 +395,12 @@ class TargetPermissionDenied(TargetRefused):
     """We may not write there."""
 
     code = "TARGET_PERMISSION_DENIED"
+
+
+class TargetUntrusted(TargetRefused):
+    """What answers is not the target that we know: its host key or its certificate is another one."""
+
+    code = "TARGET_UNTRUSTED"
 
 
 class TargetDiskFull(TargetRefused):

@@ -109,6 +109,7 @@ class Job:
     waiting_on: str | None = None  # ... this one ...
     first_deferred_at: datetime | None = None  # ... since then
     published_at: datetime | None = None  # a message was sent then; None: sweep must send one
+    queue: str | None = None  # gpu: it was sent there; media: it came back from there; None: its stage's usual one
 
     progress: float = 0.0
     last_progress_value: float | None = None
@@ -158,10 +159,14 @@ SHORTEST_DEADLINE = timedelta(minutes=10)
 UNKNOWN_DEADLINE = timedelta(hours=2)
 
 
-def allowed_time(job: Job, sla_factor: float | None) -> timedelta:
-    """How long one execution may take: asked for, else expected duration x factor (at least 10 min), else 2 h."""
+def allowed_time(job: Job, sla_factor: float | None, burn_in_factor: float = 0.0) -> timedelta:
+    """How long one execution may take: asked for, else expected duration x factor (at least 10 min), else 2 h.
+
+    `burn_in_factor` joins where the request asks for captions in the picture.
+    """
     if job.deadline_ms is not None:
         return timedelta(milliseconds=job.deadline_ms)
     if job.expected_duration_ms is None or sla_factor is None:
         return UNKNOWN_DEADLINE
-    return max(SHORTEST_DEADLINE, timedelta(milliseconds=job.expected_duration_ms * sla_factor))
+    factor = sla_factor + (burn_in_factor if job.request.get("burn_in") else 0.0)
+    return max(SHORTEST_DEADLINE, timedelta(milliseconds=job.expected_duration_ms * factor))

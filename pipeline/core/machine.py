@@ -40,7 +40,9 @@ from pipeline.core.moves import (
 
 MAX_RELEASES = 20  # after that a shutdown costs the attempt: no fleet restarts a job for ever
 MAX_REWINDS = 3
+OTHERS_FIRST = timedelta(minutes=1)  # after a stall
 ERRORS_KEPT = 20
+WAS = "was"  # in the context of a rerender: the context that counts if it comes to nothing
 
 
 def transition(job: Job, move: Move, now: datetime) -> Transition | Refusal:
@@ -92,8 +94,10 @@ def _claim(job: Job, move: Claim, now: datetime) -> Transition | Refusal:
         return Refusal.HELD
     if not job.is_due(now):
         return Refusal.NOT_DUE
+    if move.has_others and _stalled_here(job, move.holder, now):
+        return Refusal.ELSEWHERE
 
-    deadline = now + allowed_time(job, move.sla_factor)
+    deadline = now + allowed_time(job, move.sla_factor, move.burn_in_factor)
     lease = Lease(
         holder=move.holder,
         fence=move.fence,
@@ -114,6 +118,7 @@ def _claim(job: Job, move: Claim, now: datetime) -> Transition | Refusal:
         progress=0.0,
         last_progress_value=None,
         last_progress_update=now,
+        queue=None,
     )
     data = {"stage": job.stage, "attempt": claimed.attempt_count, "worker": move.holder, "recovery": job.recovery}
     return Transition(claimed, (Event("claimed", data),))
@@ -148,7 +153,7 @@ def _end(job: Job, move: HolderMove, now: datetime) -> Transition | Refusal:
                 return Refusal.STILL_ALIVE
             reason = f"no progress for {_s(now - job.last_progress_update):.0f} s"
             event = Event("stalled", {"worker": _holder(job), "value": job.last_progress_value, "reason": reason})
-            return _again(_noted(free, errors.STALLED, reason, now), now, event)
+            return _again(_noted(free, errors.STALLED, reason, now, worker=_holder(job)), now, event)
         case _:
             assert_never(move)
 
@@ -192,6 +197,7 @@ def _complete(free: Job, move: Complete, now: datetime) -> Transition:
         )
     final = replace(
         _closed(done, Status.COMPLETED, now),
+        context={name: found for name, found in done.context.items() if name != WAS},
         outcome=move.outcome,
         generation=free.building,
         progress=100.0,
@@ -247,8 +253,11 @@ def _requeue(job: Job, move: Requeue) -> Transition | Refusal:
 def _rerender(job: Job, move: Rerender) -> Transition | Refusal:
     if job.status is not Status.COMPLETED or Stage.CLIP not in job.plan:
         return Refusal.NOT_ALLOWED
-    again = replace(_new_run(job, move, Stage.CLIP), building=job.generation + 1)
-    return Transition(again, (Event("rerender", {"by": move.by, "generation": again.building}),), Settlement.HOLD)
+    again = _new_run(job, move, Stage.CLIP)
+    # Named after its run: a number that came to nothing is never used again, and neither are its keys.
+    beside = replace(again, building=again.run, context={**job.context, WAS: dict(job.context)})
+    data = {"by": move.by, "generation": beside.building, "only": move.only}
+    return Transition(beside, (Event("rerender", data),), Settlement.HOLD, move.only)
 
 
 # -- the few ways a job is left behind -------------------------------------------------------------------------------
@@ -306,7 +315,13 @@ def _closed(job: Job, status: Status, now: datetime) -> Job:
 
 def _as_it_was(job: Job, now: datetime) -> Job:
     """A new generation that came to nothing leaves what was published before."""
-    return replace(_closed(job, Status.COMPLETED, now), building=job.generation, stage=job.plan[-1], progress=100.0)
+    return replace(
+        _closed(job, Status.COMPLETED, now),
+        building=job.generation,
+        stage=job.plan[-1],
+        context=job.context.get(WAS, job.context),
+        progress=100.0,
+    )
 
 
 def _new_run(job: Job, move: Requeue | Rerender, stage: Stage) -> Job:
@@ -328,9 +343,19 @@ def _new_run(job: Job, move: Requeue | Rerender, stage: Stage) -> Job:
     )
 
 
-def _noted(job: Job, code: str, reason: str, now: datetime) -> Job:
+def _stalled_here(job: Job, holder: str, now: datetime) -> bool:
+    """Whether this worker let it stand still a moment ago."""
+    if not job.error_history:
+        return False
+    last = job.error_history[-1]
+    is_here = (last["code"], last["stage"], last.get("worker")) == (errors.STALLED, job.stage, holder)
+    return is_here and now - datetime.fromisoformat(last["at"]) < OTHERS_FIRST
+
+
+def _noted(job: Job, code: str, reason: str, now: datetime, **more: Any) -> Job:
     """With this error as the last one; the history is bounded."""
     entry = {"code": code, "reason": reason, "stage": job.stage, "attempt": job.attempt_count, "at": now.isoformat()}
+    entry |= more
     return replace(job, last_error=f"{code}: {reason}", error_history=(*job.error_history, entry)[-ERRORS_KEPT:])
 
 

@@ -25,6 +25,8 @@ class Claim:
     lease: timedelta
     request_id: str | None = None
     sla_factor: float | None = None
+    burn_in_factor: float = 0.0
+    has_others: bool = False  # other workers could run it too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,7 @@ class Rerender:
     """People want it made anew; the old one stays until the new one is verified."""
 
     by: str
+    only: tuple[str, ...] | None = None  # these outputs; None: all. The others are carried over as they are
 
 
 HolderMove = Complete | Retry | Defer | Rewind | Fail | Release | Crash | Stall
@@ -153,6 +156,7 @@ class Refusal(StrEnum):
     ALREADY_DONE = "already_done"  # this stage is behind it: the next link may go on
     TOO_EARLY = "too_early"  # this stage is not reached yet
     NOT_DUE = "not_due"  # it waits for its time
+    ELSEWHERE = "elsewhere"  # it stood still here a moment ago: another worker should try
     FINISHED = "finished"  # nothing more is to be done
     LEASE_LOST = "lease_lost"  # the fence is not, or no longer, the row's
     STILL_ALIVE = "still_alive"  # neither expired nor stalled
@@ -180,3 +184,4 @@ class Transition:
     job: Job
     events: tuple[Event, ...]
     settlement: Settlement | None = None
+    only: tuple[str, ...] | None = None  # of a new generation: the outputs that are made anew; None: all

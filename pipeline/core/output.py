@@ -6,12 +6,20 @@ It has one or more files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipeline.core.errors import BadRequest
 from pipeline.core.job import Outcome, OutputStatus
 from pipeline.core.request import Request
+
+SPOKEN = ("captions", "burnin")  # the kinds that show what was said
+
+BURN_IN = "burnin"  # the kind of a video with its captions in the picture
+RENDITION, MASTER = "hls", "master"  # the kinds of an HLS stream of pictures, and of what names all of a clip's streams
+THUMBNAIL = "thumbnail"
+CLIPPED = ("video", RENDITION, MASTER, THUMBNAIL)  # the kinds that are made of the source alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +29,7 @@ class File:
     name: str
     sha256: str
     size: int
+    path: str = ""  # its name below the folder that its output has at a target; empty: it stands there alone
 
     @property
     def suffix(self) -> str:
@@ -33,7 +42,7 @@ class Output:
 
     id: int
     name: str
-    kind: str  # "video" or "captions"
+    kind: str  # "video", "captions", "burnin", "hls", "master" or "thumbnail"
     clip: str
     quality: str | None = None
     critical: bool = False
@@ -65,10 +74,35 @@ def wanted(request: Request, price: int) -> list[Wanted]:
     """Every output that the request asks for."""
     rows = []
     for clip in request.clips:
-        rows += [Wanted(f"{clip.name}-{q}", "video", clip.name, q, price) for q in request.qualities]
+        if "mp4" in request.formats:
+            rows += [Wanted(f"{clip.name}-{q}", "video", clip.name, q, price) for q in request.qualities]
+        if "hls" in request.formats:
+            rows += [Wanted(f"{clip.name}-{q}-hls", RENDITION, clip.name, q, price) for q in request.qualities]
+            rows.append(Wanted(f"{clip.name}-master", MASTER, clip.name, None, 0))
+        if request.thumbnail:
+            rows.append(Wanted(f"{clip.name}-thumbnail", THUMBNAIL, clip.name, None, 0))
         if request.captions:
             rows.append(Wanted(f"{clip.name}-captions", "captions", clip.name, None, price))
+        if request.burn_in:
+            rows.append(Wanted(f"{clip.name}-burnin", BURN_IN, clip.name, None, price))
     return rows
+
+
+def made_anew(outputs: Sequence[Output], qualities: Sequence[str], transcription: bool) -> tuple[str, ...] | None:
+    """The names of the outputs that a rerender makes anew; None: all of them, because nothing was chosen.
+
+    BadRequest for a quality that the job does not have, or for the words of a job without captions.
+    """
+    for n, quality in enumerate(qualities):
+        if quality not in {o.quality for o in outputs}:
+            raise BadRequest("UNKNOWN_QUALITY", f"The job has no quality {quality!r}.", field=f"qualities[{n}]")
+    if transcription and not any(o.kind in SPOKEN for o in outputs):
+        raise BadRequest("NO_CAPTIONS", "The job has no captions.", field="transcription")
+    if not qualities and not transcription:
+        return None
+    again = {o.name for o in outputs if o.quality in qualities or (transcription and o.kind in SPOKEN)}
+    renewed = {o.clip for o in outputs if o.kind == RENDITION and o.name in again}
+    return tuple(o.name for o in outputs if o.name in again or (o.kind == MASTER and o.clip in renewed))
 
 
 def outcome(outputs: Iterable[Output]) -> Outcome | None:

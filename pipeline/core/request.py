@@ -12,11 +12,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from pipeline.core import ladder
 from pipeline.core.errors import BadRequest
 from pipeline.core.job import Priority, Stage
 
+FORMATS = ("mp4", "hls")
 MAX_CLIPS = 200
 MAX_OUTPUTS = 500
 MAX_SECONDS = 24 * 3600
@@ -47,24 +49,33 @@ class Request:
     source: str
     clips: tuple[Clip, ...]
     qualities: tuple[str, ...] = ("source",)
+    formats: tuple[str, ...] = ("mp4",)
     precise: bool = True
+    thumbnail: bool = False
     captions: bool = True
+    burn_in: bool = False
     language: str | None = None
     targets: tuple[str, ...] = ("local",)
     priority: Priority = Priority.NORMAL
     account: str | None = None
     max_attempts: int | None = None
     deadline_s: float | None = None
+    callback_url: str | None = None
 
     def plan(self) -> tuple[Stage, ...]:
         """The stages that apply, in order."""
         captions = (Stage.ASR,) if self.captions else ()
         return (Stage.RESOLVE, Stage.CLIP, Stage.UPLOAD, *captions, Stage.FINALIZE)
 
+    @property
+    def renditions(self) -> int:
+        """How often each clip is made."""
+        return len(self.qualities) * len(self.formats)
+
     def expected_duration_s(self) -> float | None:
         """Seconds of media that come out, if the request alone tells."""
         spans = [clip.duration_s for clip in self.clips]
-        return None if None in spans else sum(s for s in spans if s is not None) * len(self.qualities)
+        return None if None in spans else sum(s for s in spans if s is not None) * self.renditions
 
     def as_json(self) -> dict[str, Any]:
         """What `parse` reads back into the same Request."""
@@ -86,7 +97,12 @@ def parse(raw: Any) -> Request:
     if "clips" not in given:
         raise BadRequest("NO_CLIPS", "A request needs at least one clip.", field="clips")
     request = Request(**given)
-    outputs = len(request.clips) * (len(request.qualities) + request.captions)
+    if request.burn_in and not request.captions:
+        raise BadRequest("BURN_IN_NEEDS_CAPTIONS", "Captions that are not made cannot be burnt in.", field="burn_in")
+    if request.burn_in and "mp4" not in request.formats:
+        raise BadRequest("BURN_IN_NEEDS_MP4", "Captions are burnt into an mp4, which is not made.", field="burn_in")
+    files = request.renditions + ("hls" in request.formats) + request.thumbnail
+    outputs = len(request.clips) * (files + request.captions + request.burn_in)
     if outputs > MAX_OUTPUTS:
         raise BadRequest("TOO_MANY_OUTPUTS", f"{outputs} outputs are more than {MAX_OUTPUTS}.", field="clips")
     return request
@@ -167,6 +183,10 @@ def _qualities(value: Any) -> tuple[str, ...]:
     return _names(value, "qualities", "QUALITY", lambda q: q in known, f"one of {', '.join(known)}")
 
 
+def _formats(value: Any) -> tuple[str, ...]:
+    return _names(value, "formats", "FORMAT", lambda f: f in FORMATS, f"one of {', '.join(FORMATS)}")
+
+
 def _targets(value: Any) -> tuple[str, ...]:
     return _names(value, "targets", "TARGET", lambda t: bool(NAME.fullmatch(t)), "a target's name")
 
@@ -223,6 +243,24 @@ def _deadline(value: Any) -> float:
     return float(value)
 
 
+def _callback(value: Any) -> str:
+    if web_address(value) is None:
+        raise BadRequest("BAD_CALLBACK_URL", "callback_url must be an http(s) address.", field="callback_url")
+    return str(value)
+
+
+def web_address(value: Any) -> str | None:
+    """The http(s) address that this is, with a host and no password; None if it is none. Nobody is asked."""
+    if not isinstance(value, str) or len(value) > MAX_TEXT or UNUSABLE.search(value) or not value.isascii():
+        return None
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    return value if usable and "@" not in parts.netloc and " " not in value and "\\" not in value else None
+
+
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
@@ -231,12 +269,16 @@ _FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "source": _source,
     "clips": _clips,
     "qualities": _qualities,
+    "formats": _formats,
     "precise": _flag("precise"),
+    "thumbnail": _flag("thumbnail"),
     "captions": _flag("captions"),
+    "burn_in": _flag("burn_in"),
     "language": _language,
     "targets": _targets,
     "priority": _priority,
     "account": _account,
     "max_attempts": _max_attempts,
     "deadline_s": _deadline,
+    "callback_url": _callback,
 }

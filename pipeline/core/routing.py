@@ -6,6 +6,7 @@ from pipeline.core.job import Stage
 
 IO = "io"
 MEDIA = "media"
+GPU = "gpu"  # only workers that ask for it by -Q serve it
 CONTROL = "control"
 DEFAULT = "celery"  # where an app that knows nothing of us sends `pipeline.submit`
 
@@ -16,9 +17,11 @@ QUEUE_OF: dict[Stage, str] = {
     Stage.ASR: MEDIA,
     Stage.FINALIZE: IO,
 }
+ON_GPU = frozenset({Stage.CLIP, Stage.ASR})  # go there while somebody there has nothing to do
 QUEUES = (CONTROL, IO, MEDIA, DEFAULT)
 
 SUBMIT = "pipeline.submit"
+TRANSCRIBE = "pipeline.transcribe"  # a transcription that belongs to no job
 SWEEP = "pipeline.sweep"
 CANARY = "pipeline.canary"  # goes to the queue of one worker
 MARKER = "pipeline.marker"  # goes to the queue that it speaks about

@@ -8,15 +8,19 @@ next to nothing. Three rules:
 - A stage is held back while what was published at the stages after it fills one of their windows: sources are not
   fetched for encoders that are far behind.
 - A limited stage is full when its running and its published jobs together are as many as may run at once.
+
+Beside that, a job for each slot of a GPU worker that has nothing to do may go to it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from pipeline.core.job import Stage
-from pipeline.core.routing import QUEUE_OF
+from pipeline.core.routing import GPU, MEDIA, ON_GPU, QUEUE_OF
 
 UNSERVED = 2  # published to a queue without workers: the first of them need not wait for a sweep
 
@@ -33,6 +37,14 @@ class Shape:
     fleet: Limits = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """For how long a worker may be silent: until its slots do not count; until nothing is kept for its GPU."""
+
+    offline: timedelta
+    fresh: timedelta
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
     """What there is at one moment."""
@@ -41,6 +53,8 @@ class Sight:
     published: Mapping[Stage, int] = field(default_factory=dict)  # and not claimed yet
     running: Mapping[Stage, int] = field(default_factory=dict)
     waiting: frozenset[Stage] = frozenset()  # has a backlog: due and not published
+    broker_is_away: bool = False  # its breaker is not closed
+    idle_gpu: int = 0  # slots of GPU workers with nothing to do and nothing on the way to them
 
     def slots(self, queue: str) -> int:
         return sum(slots * count for slots, count in self.workers.get(queue, {}).items())
@@ -72,21 +86,24 @@ def rooms(sight: Sight, shape: Shape) -> Rooms:
     queues = {queue: max(0, size - sight.unclaimed(queue)) for queue, size in windows.items()}
     stages = {}
     for stage, queue in QUEUE_OF.items():
-        room = 0 if _is_held_back(stage, sight, windows) else queues[queue]
+        room = 0 if _is_held_back(stage, sight, windows) else queues[queue] + (sight.idle_gpu if stage in ON_GPU else 0)
         may_run = capacity(stage, sight, shape)
         if may_run is not None:
             room = min(room, max(0, may_run - sight.running.get(stage, 0) - sight.published.get(stage, 0)))
         stages[stage] = room
-    return Rooms(queues, stages)
+    return Rooms(queues | {MEDIA: queues[MEDIA] + sight.idle_gpu}, stages)
 
 
 def goes_directly(stage: Stage, sight: Sight, shape: Shape) -> bool:
     """Whether a newcomer is published at once: there is room, nobody waits for it, and no fleet-wide limit to keep.
 
+    While the broker is away nobody who hands a job in waits for it to answer: sweep goes on trying.
+
     What a limit of the fleet counts is published by sweep alone, one sweep at a time: so the count is never passed.
     """
     backlog = any(QUEUE_OF[other] == QUEUE_OF[stage] for other in sight.waiting)
-    return not backlog and stage not in shape.fleet and rooms(sight, shape).stages[stage] > 0
+    sweep_chooses = stage in shape.fleet or (stage in ON_GPU and sight.idle_gpu > 0)
+    return not backlog and not sweep_chooses and not sight.broker_is_away and rooms(sight, shape).stages[stage] > 0
 
 
 def capacity(stage: Stage, sight: Sight, shape: Shape) -> int | None:
@@ -95,7 +112,9 @@ def capacity(stage: Stage, sight: Sight, shape: Shape) -> int | None:
     A worker with no more slots than its limit is limited by its slots already, and gets its window like any other.
     """
     fleet, each = shape.fleet.get(stage), shape.per_worker.get(stage)
-    workers = sight.workers.get(QUEUE_OF[stage], {})
+    workers = Counter(sight.workers.get(QUEUE_OF[stage], {}))
+    if stage in ON_GPU:
+        workers.update(sight.workers.get(GPU, {}))
     if each is None or not workers or max(workers) <= each:
         return fleet
     together = sum(min(slots, each) * count for slots, count in workers.items())

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from pipeline import log
+from pipeline import log, metrics
 from pipeline.core import breaker as rules
 from pipeline.core.breaker import Breaker, State
 from pipeline.store.engine import Database
@@ -192,6 +192,7 @@ def _tell(before: Breaker, after: Breaker, said: str | None, by: str | None) -> 
         return
     match after.state:
         case State.OPEN:
+            metrics.count("breaker_activations_total", kind=after.service.partition(":")[0])
             told = {"until": str(after.opens_at), "openings": after.openings, "reason": said}
             logger.warning("breaker opened", extra={"service": after.service, **told})
         case State.HALF_OPEN:

@@ -159,7 +159,7 @@ COMPLETED_BUT_NOWHERE = _query("""
     SELECT j.id, o.name || ' of generation ' || o.generation AS detail
       FROM jobs j JOIN outputs o ON o.job_id = j.id AND o.generation = j.generation
      WHERE j.status = 'completed' AND o.status = 'completed' AND NOT EXISTS (
-           SELECT FROM deliveries d WHERE d.output_id = o.id AND d.status = 'delivered')""")
+           SELECT FROM deliveries d WHERE d.output_id = o.id AND d.status IN ('delivered', 'expired'))""")
 
 # -- the ledger ------------------------------------------------------------------------------------------------------
 

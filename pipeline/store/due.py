@@ -19,8 +19,9 @@ from sqlalchemy.exc import OperationalError
 
 from pipeline.core.job import Job, Stage
 from pipeline.core.routing import QUEUE_OF
-from pipeline.core.window import Rooms, Sight
+from pipeline.core.window import Rooms, Sight, Silence
 from pipeline.store.engine import Database, fetch
+from pipeline.store.gpu import IDLE_GPU
 from pipeline.store.rows import job_of, listed
 
 Door = Connection | Database  # the caller's transaction, or one statement alone
@@ -28,7 +29,7 @@ Door = Connection | Database  # the caller's transaction, or one statement alone
 # What the partial indexes are made of; a row is due when it waits for no time, or when that time has come.
 DUE_AT = "greatest(j.next_earliest_run_at, j.skip_until)"
 WAITING = "j.status = 'queued' AND j.published_at IS NULL"
-ON_THE_WAY = "j.status = 'queued' AND j.published_at IS NOT NULL"
+ON_THE_WAY = "j.status = 'queued' AND j.published_at IS NOT NULL AND j.queue IS DISTINCT FROM 'gpu'"
 ACCOUNT = "coalesce(j.account_id, '')"
 
 
@@ -46,19 +47,29 @@ SIGHT = text(f"""
     UNION ALL
     SELECT 'running', j.stage, count(*)::int, 1 FROM jobs j WHERE j.status = 'processing' GROUP BY j.stage
     UNION ALL
+    SELECT 'gpu', 'gpu', {IDLE_GPU}::int, 1
+    UNION ALL
+    SELECT 'broker', b.state, 1, 1 FROM circuit_breakers b WHERE b.service = 'broker' AND b.state <> 'closed'
+    UNION ALL
     SELECT 'waiting', r.stage, 1, 1 FROM unnest(CAST(:stages AS text[])) AS r (stage)
      WHERE EXISTS (SELECT 1 FROM jobs j WHERE {WAITING} AND {DUE_AT} IS NULL AND j.stage = r.stage
                       AND j.id IS DISTINCT FROM CAST(:besides AS uuid))""")
 
 
-def sight(conn: Door, offline: timedelta, besides: UUID | None = None) -> Sight:
-    """What there is now, besides one job. `offline`: the silence after which a worker's slots do not count."""
-    rows = _run(conn, SIGHT, offline=offline, besides=besides, stages=[str(stage) for stage in QUEUE_OF])
+def sight(conn: Door, silence: Silence, besides: UUID | None = None) -> Sight:
+    """What there is now, besides one job."""
+    stages = [str(stage) for stage in QUEUE_OF]
+    rows = _run(conn, SIGHT, offline=silence.offline, fresh=silence.fresh, besides=besides, stages=stages)
+    idle_gpu, broker_is_away = 0, False
     workers: dict[str, dict[int, int]] = defaultdict(dict)
     counted: dict[str, dict[Stage, int]] = defaultdict(dict)
     for row in rows:
         if row.what == "workers":
             workers[row.name][row.n] = row.times
+        elif row.what == "gpu":
+            idle_gpu = row.n
+        elif row.what == "broker":
+            broker_is_away = True
         else:
             counted[row.what][Stage(row.name)] = row.n
     return Sight(
@@ -66,6 +77,8 @@ def sight(conn: Door, offline: timedelta, besides: UUID | None = None) -> Sight:
         published=counted["published"],
         running=counted["running"],
         waiting=frozenset(counted["waiting"]),
+        idle_gpu=idle_gpu,
+        broker_is_away=broker_is_away,
     )
 
 
@@ -136,7 +149,7 @@ TAKE_ONE = text(f"""
     UPDATE jobs j SET published_at = clock_timestamp() WHERE j.id = :id AND {WAITING}
     RETURNING {listed("j")}""")
 
-UNPUBLISH = text("UPDATE jobs SET published_at = NULL WHERE id = ANY (:ids) AND status = 'queued'")
+UNPUBLISH = text("UPDATE jobs SET published_at = NULL, queue = NULL WHERE id = ANY (:ids) AND status = 'queued'")
 
 PUT_BACK = text("""
     UPDATE jobs SET published_at = NULL WHERE id = :id AND stage = :stage AND status = 'queued' RETURNING id""")
@@ -188,15 +201,23 @@ class Marker:
     is_needed: bool  # something was published that the last one which came back says nothing about
 
 
+# Whose messages markers speak about: jobs, and transcriptions that belong to none.
+MARKED = {"jobs": ON_THE_WAY, "asr_jobs": f"j.job_id IS NULL AND {ON_THE_WAY}"}
+
+
+def _uncovered(table: str, which: str) -> str:
+    return f"""EXISTS (
+               SELECT 1 FROM {table} j
+                WHERE {which} AND j.stage = ANY (q.stages)
+                  AND j.published_at < clock_timestamp() - CAST(:grace AS interval)
+                  AND j.published_at >= coalesce(m.covered_until - CAST(:grace AS interval), '-infinity'))"""
+
+
 # Settled: published so long ago that its message is in the queue, or was. Only that can be covered by a marker.
 MARKERS = text(f"""
     SELECT q.queue, coalesce(m.sent - m.seen, 0)::int AS unanswered,
            coalesce(extract(epoch FROM clock_timestamp() - m.sent_at)::float, 'infinity') AS sent_s,
-           EXISTS (SELECT 1 FROM jobs j
-                    WHERE {ON_THE_WAY} AND j.stage = ANY (q.stages)
-                      AND j.published_at < clock_timestamp() - CAST(:grace AS interval)
-                      AND j.published_at >= coalesce(m.covered_until - CAST(:grace AS interval), '-infinity')
-                  ) AS is_needed
+           ({" OR ".join(_uncovered(table, which) for table, which in MARKED.items())}) AS is_needed
       FROM (SELECT r.queue, array_agg(r.stage) AS stages
               FROM unnest(CAST(:stages AS text[]), CAST(:queues AS text[])) AS r (stage, queue) GROUP BY r.queue) q
       LEFT JOIN queue_markers m ON m.queue = q.queue""")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import select
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -21,6 +23,7 @@ import psycopg2.extensions
 import psycopg2.extras
 from sqlalchemy import Connection, CursorResult, Engine, TextClause, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from sqlalchemy.orm import Session as OrmSession
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
 
@@ -29,7 +32,7 @@ from pipeline.core.errors import DatabaseUnavailable
 
 psycopg2.extras.register_uuid()  # type: ignore[no-untyped-call]
 
-CONNECT = {
+CONNECT: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -40,6 +43,8 @@ CONNECT = {
 }
 PATIENCE_S = 5.0
 HASTE_S = 1.0
+TROUBLE = (DBAPIError, NoConnectionFree)  # what a statement can end with, besides DatabaseUnavailable
+BUSY = ("55P03", "57014", "40P01", "40001", "53300")  # locked, took too long, deadlock, lost a race, no connection left
 
 T = TypeVar("T")
 Session = OrmSession | Connection  # whatever a caller's transaction is
@@ -54,12 +59,29 @@ def is_outage(exc: BaseException) -> bool:
     return exc.connection_invalidated or not getattr(exc.orig, "pgcode", None)
 
 
-class Database:
-    """A pool of connections to one Postgres."""
+def is_busy(exc: BaseException) -> bool:
+    """Whether the database would have said yes at a quieter moment."""
+    return isinstance(exc, NoConnectionFree) or getattr(getattr(exc, "orig", None), "pgcode", None) in BUSY
 
-    def __init__(self, url: str, *, pool_size: int = 4, patience_s: float = PATIENCE_S) -> None:
+
+class Database:
+    """A pool of connections to one Postgres. With `timeout_s`, no statement takes longer."""
+
+    def __init__(
+        self, url: str, *, pool_size: int = 4, patience_s: float = PATIENCE_S, timeout_s: float | None = None
+    ) -> None:
+        connect, pool_timeout_s = CONNECT, 10.0
+        if timeout_s is not None:
+            most = int(timeout_s * 1000)
+            connect = CONNECT | {"options": f"-c statement_timeout={most} -c lock_timeout={most}"}
+            pool_timeout_s = timeout_s
         self.engine: Engine = create_engine(
-            url, connect_args=CONNECT, pool_size=pool_size, max_overflow=8, pool_timeout=10, json_serializer=dumps
+            url,
+            connect_args=connect,
+            pool_size=pool_size,
+            max_overflow=8,
+            pool_timeout=pool_timeout_s,
+            json_serializer=dumps,
         )
         self._each = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self.patience_s = patience_s
@@ -172,11 +194,36 @@ def _cleaned(value: Any) -> Any:
             return value
 
 
+_manner: dict[str, Any] = {}
+
+
+def answer_people(timeout_s: float, connections: int) -> None:
+    """This process serves people who wait: no statement takes longer than this, also if Postgres is frozen."""
+    _manner.update(pool_size=connections, patience_s=HASTE_S, timeout_s=timeout_s)
+    _of_process.cache_clear()
+    psycopg2.extensions.set_wait_callback(_waiting_at_most(timeout_s + 1))
+
+
+def _waiting_at_most(most_s: float) -> Callable[[Any], None]:
+    """A wait for the server that ends: the driver's own reads until somebody answers, which may be never."""
+    events = {psycopg2.extensions.POLL_READ: select.POLLIN, psycopg2.extensions.POLL_WRITE: select.POLLOUT}
+
+    def wait(conn: Any) -> None:
+        until = time.monotonic() + most_s
+        while (state := conn.poll()) != psycopg2.extensions.POLL_OK:
+            asked = select.poll()
+            asked.register(conn.fileno(), events[state])
+            if not asked.poll(max(0.0, until - time.monotonic()) * 1000):
+                raise psycopg2.OperationalError("Postgres does not answer")
+
+    return wait
+
+
 @lru_cache(maxsize=1)
 def _of_process(_pid: int) -> Database:
     now = settings.current()
     now.need("database_url")
-    return Database(now.database_url)
+    return Database(now.database_url, **_manner)
 
 
 def database() -> Database:

@@ -23,6 +23,7 @@ from pipeline.core.job import Job
 from pipeline.core.machine import transition
 from pipeline.core.moves import Claim, Complete, Event, Move, Refusal, Settlement, Transition
 from pipeline.store import credits as ledger
+from pipeline.store import generations
 from pipeline.store.engine import Database, dumps, fetch
 from pipeline.store.rows import assignments, job_of, listed
 
@@ -83,12 +84,14 @@ def decide(job: Job, moves: Sequence[Move], now: datetime) -> Transition | Refus
     """What the moves together make of the job."""
     events: tuple[Event, ...] = ()
     settlement: Settlement | None = None
+    only: tuple[str, ...] | None = None
     for move in moves:
         step = transition(job, move, now)
         if isinstance(step, Refusal):
             return step
         job, events, settlement = step.job, (*events, *step.events), step.settlement or settlement
-    return Transition(job, events, settlement)
+        only = step.only or only
+    return Transition(job, events, settlement, only)
 
 
 def write(before: Job, change: Transition, now: datetime, table: Table) -> tuple[TextClause, dict[str, Any]]:
@@ -107,12 +110,20 @@ def write(before: Job, change: Transition, now: datetime, table: Table) -> tuple
         "ended_by": change.events[0].type if ends else None,
     }
     settles = change.settlement if table is Table.JOBS else None
-    return _write_sql(tuple(clauses), table, ends, begins, settles), params
+    is_beside = after.building > before.building
+    if is_beside:
+        params["only"] = None if change.only is None else list(change.only)
+    return _write_sql(tuple(clauses), table, ends, begins, settles, is_beside), params
 
 
 @lru_cache(maxsize=256)
 def _write_sql(
-    clauses: tuple[str, ...], table: Table, ends: bool, begins: bool, settlement: Settlement | None
+    clauses: tuple[str, ...],
+    table: Table,
+    ends: bool,
+    begins: bool,
+    settlement: Settlement | None,
+    is_beside: bool,
 ) -> TextClause:
     parts = [
         # The compare-and-set: version says that nobody moved it, the fence that it is still the same holder's.
@@ -136,19 +147,13 @@ def _write_sql(
         parts.append(f"""began AS (
             INSERT INTO job_attempts (fence, job_id, "table", run, stage, attempt, worker, request_id)
             SELECT fence, id, '{table}', run, stage, attempt_count, locked_by, request_id FROM moved)""")
-    if settlement is not None:
+    if is_beside:
+        parts += [*generations.BESIDE, *ledger.HOLD_FOR_GENERATION]
+    elif settlement is not None:
         parts += ledger.entries_for(settlement)
-    if settlement is Settlement.HOLD:  # a new run: what failed before gets another chance
-        parts += REOPEN
+    if settlement is Settlement.HOLD and not is_beside:  # a new run: what failed before gets another chance
+        parts += generations.REOPEN
     return text(f"WITH {', '.join(parts)} SELECT {listed('moved')} FROM moved")
-
-
-REOPEN = (
-    """reopened AS (
-        UPDATE outputs SET status = 'pending', error_code = NULL, error_message = NULL FROM moved
-         WHERE outputs.job_id = moved.id AND outputs.generation = moved.building AND outputs.status = 'failed')""",
-    "asked_again AS (DELETE FROM deliveries d USING moved WHERE d.job_id = moved.id AND d.status = 'refused')",
-)
 
 
 @lru_cache(maxsize=8)

@@ -57,27 +57,36 @@ _LEFT = """
 
 # The fence alone decides: who is late but not yet reaped may go on.
 _OURS = "j.id = :id AND j.fence = :fence AND j.status = 'processing'"
-HELD = text(f"SELECT {_LEFT} AS left_s FROM jobs j WHERE {_OURS}")
-PULSE = text(f"""
-    UPDATE jobs j
+HELD = {table: text(f"SELECT {_LEFT} AS left_s FROM {table} j WHERE {_OURS}") for table in Table}
+PULSE = {
+    table: text(f"""
+    UPDATE {table} j
        SET progress = coalesce(:percent, progress),
            last_progress_update = CASE WHEN last_progress_value IS DISTINCT FROM coalesce(:value, last_progress_value)
                                        THEN clock_timestamp() ELSE last_progress_update END,
            last_progress_value = coalesce(:value, last_progress_value)
      WHERE {_OURS}
     RETURNING {_LEFT} AS left_s""")
+    for table in Table
+}
 
 
-def left_s(db: Database, job_id: UUID, fence: UUID, silence: timedelta) -> float | None:
+def left_s(db: Database, job_id: UUID, fence: UUID, silence: timedelta, table: Table = Table.JOBS) -> float | None:
     """For how many seconds nobody else may take the job; None if that fence is not the row's any more."""
-    return _left(db.run(HELD, id=job_id, fence=fence, silence=silence))
+    return _left(db.run(HELD[table], id=job_id, fence=fence, silence=silence))
 
 
 def pulse(
-    db: Database, job_id: UUID, fence: UUID, percent: float | None, value: float | None, silence: timedelta
+    db: Database,
+    job_id: UUID,
+    fence: UUID,
+    percent: float | None,
+    value: float | None,
+    silence: timedelta,
+    table: Table = Table.JOBS,
 ) -> float | None:
     """Write progress; the same answer."""
-    return _left(db.run(PULSE, id=job_id, fence=fence, percent=percent, value=value, silence=silence))
+    return _left(db.run(PULSE[table], id=job_id, fence=fence, percent=percent, value=value, silence=silence))
 
 
 def _left(rows: Sequence[Any]) -> float | None:
@@ -130,11 +139,11 @@ def recover_some(
     return _take(db, table, which, _expire(Proof.WORKER_DEAD, too_long), **params)
 
 
-def stall_some(db: Database, limit: int, allowed: Mapping[Stage, timedelta]) -> list[Job]:
+def stall_some(db: Database, limit: int, allowed: Mapping[Stage, timedelta], table: Table = Table.JOBS) -> list[Job]:
     """Take away up to `limit` leases of stages whose progress has not changed for longer than theirs may."""
     which = f"{_RUNNING} AND j.last_progress_update < clock_timestamp() - (CAST(:allowed AS jsonb)->>j.stage)::interval"
     told = dumps({stage: f"{span.total_seconds()} s" for stage, span in allowed.items()})
-    return _take(db, Table.JOBS, which, lambda job: _stall(job, allowed[job.stage]), limit=limit, allowed=told)
+    return _take(db, table, which, lambda job: _stall(job, allowed[job.stage]), limit=limit, allowed=told)
 
 
 def _expire(proof: Proof, too_long: timedelta | None = None) -> Callable[[Job], Move]:

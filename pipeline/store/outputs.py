@@ -28,6 +28,14 @@ RECORD = fenced("""
       FROM mine WHERE outputs.id = :output AND outputs.job_id = mine.id
     RETURNING outputs.id""")
 
+# Progress is a hint: it may be lost, but never the fence.
+PROGRESSED = fenced("""
+    UPDATE outputs
+       SET progress_percent = :percent, segments_total = :total, segments_completed = :completed,
+           started_at = coalesce(started_at, clock_timestamp())
+      FROM mine WHERE outputs.id = :output AND outputs.job_id = mine.id
+    RETURNING outputs.id""")
+
 DELIVERED = fenced("""
     INSERT INTO deliveries (output_id, target, job_id, status, files, error_code, error_message)
     SELECT :output, :target, id, :status, CAST(:files AS jsonb), :error_code, :error_message FROM mine
@@ -36,10 +44,23 @@ DELIVERED = fenced("""
            error_message = excluded.error_message, updated_at = clock_timestamp()
     RETURNING output_id""")
 
+UNDELIVERED = fenced("""
+    DELETE FROM deliveries d USING mine
+     WHERE d.job_id = mine.id AND d.output_id = :output AND d.target = :target RETURNING d.output_id""")
+
 DELIVERIES = text("""
     SELECT d.output_id, d.target, d.status, d.files, d.error_code, d.error_message
       FROM deliveries d JOIN outputs o ON o.id = d.output_id
      WHERE d.job_id = :job AND o.generation = :generation ORDER BY d.output_id, d.target""")
+
+# What a generation is made of: each completed output at each target that has it.
+HELD = text("""
+    SELECT o.name, d.target FROM outputs o JOIN deliveries d ON d.output_id = o.id
+     WHERE o.job_id = :job AND o.generation = :generation AND o.status = 'completed' AND d.status = 'delivered'""")
+
+TARGETS_OF = text("""
+    SELECT DISTINCT target FROM deliveries
+     WHERE job_id = :job AND status = 'delivered' AND files @> CAST(:file AS jsonb) ORDER BY target""")
 
 # A transcription that is part of a job has no lease of its own: the job's fence guards it.
 TRANSCRIBED = fenced("""
@@ -91,6 +112,22 @@ def record(
     )
 
 
+def progressed(
+    db: Database,
+    job: UUID,
+    fence: UUID,
+    output: int,
+    percent: float,
+    *,
+    segments_total: int | None = None,
+    segments_completed: int = 0,
+) -> bool:
+    """Say how far an output is; False: the lease is lost."""
+    percent = min(100.0, max(0.0, percent))
+    counts = {"total": segments_total, "completed": segments_completed}
+    return write(db, PROGRESSED, job, fence, output=output, percent=percent, **counts)
+
+
 def delivered(
     db: Database,
     job: UUID,
@@ -117,9 +154,24 @@ def delivered(
     )
 
 
+def undelivered(db: Database, job: UUID, fence: UUID, output: int, target: str) -> bool:
+    """Forget that a target has taken an output; False: the lease is lost."""
+    return write(db, UNDELIVERED, job, fence, output=output, target=target)
+
+
 def deliveries(db: Database, job: UUID, generation: int) -> list[dict[str, Any]]:
     """What each target has said to each output."""
     return [dict(row._mapping) for row in db.run(DELIVERIES, job=job, generation=generation)]
+
+
+def held(db: Database, job: UUID, generation: int) -> set[tuple[str, str]]:
+    """Which target holds which completed output of a generation: name and target."""
+    return {(row.name, row.target) for row in db.run(HELD, job=job, generation=generation)}
+
+
+def targets_of(db: Database, job: UUID, key: str) -> list[str]:
+    """Where this file of the job was delivered to."""
+    return [row.target for row in db.run(TARGETS_OF, job=job, file=dumps([{"key": key}]))]
 
 
 def transcribed(db: Database, job: UUID, fence: UUID, output: int, transcript: Mapping[str, Any]) -> bool:

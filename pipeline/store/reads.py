@@ -21,6 +21,8 @@ SHOWN = """
 
 ONE = text(f"SELECT {SHOWN}, j.error_history FROM jobs j WHERE j.id = :id")
 
+PUBLISHED = text("SELECT generation FROM jobs WHERE id = :id")
+
 # Keyset pages: newest first, then everything before the last one seen.
 PAGE = text(f"""
     SELECT {SHOWN} FROM jobs j
@@ -32,6 +34,12 @@ PAGE = text(f"""
 EVENTS = text("""
     SELECT id, job_id, type, stage, attempt, data, at FROM job_events
      WHERE job_id = :job AND id > :after ORDER BY id LIMIT :limit""")
+
+LAST_EVENTS = text("""
+    SELECT * FROM (
+        SELECT id, job_id, type, stage, attempt, data, at FROM job_events
+         WHERE job_id = :job ORDER BY id DESC LIMIT :limit) e
+     ORDER BY id""")
 
 ATTEMPTS = text("""
     SELECT run, stage, attempt, worker, started_at, ended_at, ended_by FROM job_attempts
@@ -48,11 +56,28 @@ def one(db: Database, job: UUID) -> dict[str, Any]:
     if not rows:
         raise NoSuchJob(f"There is no job {job}.")
     shown = dict(rows[0]._mapping)
-    generation = shown["building"]
+    shown["outputs"] = _outputs(db, job, shown["building"])
+    return shown
+
+
+def newest_outputs(db: Database, job: UUID) -> list[dict[str, Any]]:
+    """The published outputs of a job and where they lie: while it is rerendered, those of the old generation."""
+    rows = db.run(PUBLISHED, id=job)
+    if not rows:
+        raise NoSuchJob(f"There is no job {job}.")
+    return _outputs(db, job, rows[0].generation)
+
+
+def newest_output(db: Database, job: UUID, name: str) -> dict[str, Any] | None:
+    """The published output of this name; None: there is none (yet)."""
+    return next((output for output in newest_outputs(db, job) if output["name"] == name), None)
+
+
+def _outputs(db: Database, job: UUID, generation: int) -> list[dict[str, Any]]:
     by_output: dict[int, list[dict[str, Any]]] = {}
     for delivery in outputs.deliveries(db, job, generation):
         by_output.setdefault(delivery.pop("output_id"), []).append(delivery)
-    shown["outputs"] = [
+    return [
         {
             "name": o.name,
             "kind": o.kind,
@@ -66,7 +91,6 @@ def one(db: Database, job: UUID) -> dict[str, Any]:
         }
         for o in outputs.of(db, job, generation)
     ]
-    return shown
 
 
 def page(
@@ -79,6 +103,11 @@ def page(
 def events(db: Database, job: UUID, *, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
     """What happened to a job, oldest first."""
     return [dict(row._mapping) for row in db.run(EVENTS, job=job, after=after, limit=limit)]
+
+
+def last_events(db: Database, job: UUID, limit: int) -> list[dict[str, Any]]:
+    """What happened to a job last, oldest first."""
+    return [dict(row._mapping) for row in db.run(LAST_EVENTS, job=job, limit=limit)]
 
 
 def attempts(db: Database, job: UUID) -> list[dict[str, Any]]:

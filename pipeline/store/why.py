@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import text
@@ -11,7 +11,7 @@ from sqlalchemy import text
 from pipeline.core.errors import NoSuchJob
 from pipeline.core.job import Outcome, Stage, Status
 from pipeline.core.routing import QUEUE_OF
-from pipeline.core.window import Sight
+from pipeline.core.window import Sight, Silence
 from pipeline.store import due
 from pipeline.store.engine import Database
 
@@ -84,12 +84,12 @@ FACTS = text(f"""
     WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now),
     r AS MATERIALIZED (SELECT * FROM unnest(CAST(:stages AS text[]), CAST(:queues AS text[])) AS r (stage, queue)),
     job AS MATERIALIZED (
-        SELECT j.*, {DUE_SINCE} AS due_since, r.queue,
+        SELECT j.*, {DUE_SINCE} AS due_since, CASE j.queue WHEN 'gpu' THEN 'gpu' ELSE r.queue END AS its_queue,
                (SELECT array_agg(o.stage) FROM r o WHERE o.queue = r.queue) AS neighbours,
                array_position(ARRAY['high', 'normal', 'low'], j.priority) AS rank
           FROM jobs j JOIN r ON r.stage = j.stage WHERE j.id = :id),
     living AS MATERIALIZED (
-        SELECT w.id::text AS id, w.status, w.slots, job.queue = ANY (w.queues) AS serves
+        SELECT w.id::text AS id, w.status, w.slots, job.its_queue = ANY (w.queues) AS serves
           FROM job, t, workers w
          WHERE w.status <> 'offline' AND w.stopped_at IS NULL
            AND w.last_heartbeat > t.now - CAST(:offline AS interval)),
@@ -118,7 +118,8 @@ FACTS = text(f"""
     made AS (
         SELECT count(*) AS outputs, count(*) FILTER (WHERE o.status = 'failed') AS outputs_failed
           FROM job, outputs o WHERE o.job_id = job.id AND o.generation = job.building)
-    SELECT t.now, job.status, job.stage, job.queue, job.outcome, job.attempt_count, job.max_attempts, job.progress,
+    SELECT t.now, job.status, job.stage, job.its_queue AS queue, job.outcome, job.attempt_count, job.max_attempts,
+           job.progress,
            job.fail_code, job.fail_reason, job.last_error, job.finished_at, made.outputs, made.outputs_failed,
            (SELECT e.data->>'by' FROM job_events e
              WHERE e.job_id = job.id AND e.type = 'cancelled' ORDER BY e.id DESC LIMIT 1) AS cancelled_by,
@@ -142,13 +143,13 @@ FACTS = text(f"""
 _NAMES = [each.name for each in fields(Facts) if each.name != "sight"]
 
 
-def facts(db: Database, job_id: UUID, offline: timedelta) -> Facts:
-    """All that bears on the job now. `offline`: the silence after which a worker does not count."""
-    rows = db.run(FACTS, id=job_id, offline=offline, stages=[*map(str, QUEUE_OF)], queues=[*QUEUE_OF.values()])
+def facts(db: Database, job_id: UUID, silence: Silence) -> Facts:
+    """All that bears on the job now."""
+    rows = db.run(FACTS, id=job_id, offline=silence.offline, stages=[*map(str, QUEUE_OF)], queues=[*QUEUE_OF.values()])
     if not rows:
         raise NoSuchJob(f"There is no job {job_id}.")
     row = {name: rows[0]._mapping[name] for name in _NAMES}
-    row["sight"] = due.sight(db, offline) if row["due_since"] else Sight()
+    row["sight"] = due.sight(db, silence) if row["due_since"] else Sight()
     row["status"], row["stage"] = Status(row["status"]), Stage(row["stage"])
     row["outcome"] = None if row["outcome"] is None else Outcome(row["outcome"])
     row["worker_stopped"] = bool(row["worker_stopped"])

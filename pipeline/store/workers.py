@@ -29,7 +29,8 @@ PAUSE = text("""
      WHERE id = :id""")
 
 GOODBYE = text("""
-    UPDATE workers SET status = 'offline', stopped_at = clock_timestamp(), current_job_id = NULL WHERE id = :id""")
+    UPDATE workers SET status = 'offline', stopped_at = clock_timestamp(), current_job_id = NULL, ended_by = 'goodbye'
+     WHERE id = :id""")
 
 # Whoever runs on the machine that these were started on can look whether their processes still exist.
 OF_MACHINE = text("""
@@ -38,10 +39,16 @@ OF_MACHINE = text("""
 
 BURY = text("""
     UPDATE workers SET status = 'offline', current_job_id = NULL,
+           ended_by = CASE WHEN id = ANY (CAST(:gone AS uuid[])) THEN 'gone' ELSE 'silence' END,
            stopped_at = CASE WHEN id = ANY (CAST(:gone AS uuid[])) THEN clock_timestamp() ELSE stopped_at END
      WHERE status NOT IN ('offline', 'disabled')
        AND (id = ANY (CAST(:gone AS uuid[])) OR last_heartbeat < clock_timestamp() - CAST(:silence AS interval))
     RETURNING id, name, extract(epoch FROM clock_timestamp() - last_heartbeat)::float AS silent_s""")
+
+SERVE = text("""
+    SELECT 1 FROM workers
+     WHERE :queue = ANY (queues) AND stopped_at IS NULL AND status NOT IN ('offline', 'disabled')
+       AND metadata->>'paused' IS NULL AND id::text IS DISTINCT FROM :besides LIMIT 1""")
 
 CONSUMED = text("UPDATE workers SET last_consumed_at = clock_timestamp() WHERE id = :id")
 
@@ -106,6 +113,16 @@ def bury(db: Database, gone: Sequence[UUID], silence: timedelta | None) -> list[
 def newest(db: Database, limit: int = 50) -> list[dict[str, Any]]:
     """The workers that beat last, first."""
     return [dict(row._mapping) for row in db.run(LIST, limit=limit)]
+
+
+def serve(db: Database, queue: str) -> bool:
+    """Whether anybody serves this queue."""
+    return bool(db.run(SERVE, queue=queue, besides=None))
+
+
+def others_serve(db: Database, queue: str, worker: str) -> bool:
+    """Whether anybody but this worker serves this queue."""
+    return bool(db.run(SERVE, queue=queue, besides=worker))
 
 
 def consumed(db: Database, worker: UUID) -> None:

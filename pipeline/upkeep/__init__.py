@@ -12,12 +12,14 @@ from typing import Any
 
 from pipeline.settings import Settings
 from pipeline.upkeep.probe import probe
+from pipeline.upkeep.prune import prune
 from pipeline.upkeep.reap import reap
 from pipeline.upkeep.recover import recover
 from pipeline.upkeep.stalls import stalls
 from pipeline.upkeep.sweep import sweep
+from pipeline.upkeep.webhooks import webhooks
 
-__all__ = ["CHORES", "Chore", "probe", "reap", "recover", "stalls", "sweep"]
+__all__ = ["CHORES", "Chore", "probe", "prune", "reap", "recover", "stalls", "sweep", "webhooks"]
 
 
 @dataclass(frozen=True)
@@ -35,4 +37,6 @@ CHORES: Mapping[str, Chore] = {
     "reap": Chore(reap, lambda now: now.reaper_interval_sec),
     "stalls": Chore(stalls, lambda now: now.stall_interval_sec),
     "recover": Chore(recover, lambda now: now.recovery_scan_interval_sec),
+    "prune": Chore(prune, lambda now: now.prune_interval_sec),
+    "webhooks": Chore(webhooks, lambda now: now.webhook_interval_sec),
 }

@@ -22,9 +22,9 @@ from pipeline import delivery, dispatch, log, settings
 from pipeline.core.breaker import blamed
 from pipeline.core.errors import SourceError, TargetDown, UploadFailed
 from pipeline.core.verdict import classify
-from pipeline.files import go_on
-from pipeline.media import address, source
+from pipeline.delivery.buckets import Buckets
 from pipeline.media import asr as engines
+from pipeline.media import source
 from pipeline.settings import Settings
 from pipeline.stages.services import SOON
 from pipeline.store import breakers, jobs
@@ -131,12 +131,10 @@ def check_of(db: Database, service: str, now: Settings) -> Check | None:
 def ask_source(url: str, now: Settings) -> None:
     """Ask for the source as a job would, and hang up when it comes; SourceError if the host is to blame that it does
     not. That there is nothing at the address, or nothing for us, is an answer too: then the host is up."""
-    from pipeline.media.download import Limits, download
-
-    limits = Limits(0, SOURCE_S, address.exceptions_of(now.source_allow_hosts))
+    client_for = Buckets(delivery.load(now), now).client
     with tempfile.TemporaryDirectory(prefix="ironclip-probe-", ignore_cleanup_errors=True) as folder:
         try:
-            download(url, Path(folder) / "source", limits, check=go_on, on_progress=source.ignore)
+            source.knock(url, Path(folder), SOURCE_S, client_for)
         except SourceError as exc:
             if blamed(exc) is not None:
                 raise

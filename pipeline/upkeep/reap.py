@@ -7,13 +7,14 @@ was away, because then the living could not speak either: they wait until everyb
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
-from pipeline import crashpoints, log, processes, scratch, settings
+from pipeline import crashpoints, log, metrics, processes, scratch, settings
 from pipeline.core.job import Job, Status
 from pipeline.crashpoints import At
 from pipeline.heartbeat import OUTAGE_BEATS
@@ -42,7 +43,7 @@ class Reaped:
 
 def reap() -> Reaped:
     """Take leases away that are over or whose holder is dead: queued while attempts are left, failed otherwise."""
-    done = alone("reap", _reap, Reaped())
+    done = alone("reap", _timed, Reaped())
     if done.requeued:
         sweep()  # at once: nobody has to wait for them twice
     return done
@@ -54,6 +55,13 @@ def look_around() -> Reaped:
     gone = _gone(db)
     if gone:
         _take_from_dead(db, done, gone, None)
+    return done
+
+
+def _timed(db: Database) -> Reaped:
+    began = time.monotonic()
+    done = _reap(db)
+    metrics.observe("reaper_scan_duration_ms", (time.monotonic() - began) * 1000)
     return done
 
 
@@ -97,7 +105,11 @@ def _all(done: Reaped, table: Table, some: Callable[[], list[Job]]) -> None:
 
 def _note(done: Reaped, table: Table, job: Job) -> None:
     (done.requeued if job.status is Status.QUEUED else done.failed).append(str(job.id))
+    if job.status is Status.QUEUED:
+        metrics.count("worker_recovered_jobs_total", reason="stale")
+    ended = "reaper_requeues_total" if job.status is Status.QUEUED else "reaper_failures_total"
+    metrics.count(ended, table=table, stage=job.stage)
     told = {"job_id": str(job.id), "table": table, "stage": job.stage, "attempt": job.attempt_count}
     logger.warning("lease taken away", extra=told | {"status": job.status, "error": job.last_error})
-    if job.is_final and table is Table.JOBS:
+    if job.is_final:
         scratch.remove_job(settings.current().scratch_dir, job.id)

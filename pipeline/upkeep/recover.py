@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from pipeline import log, settings
+from pipeline import log, metrics, settings
 from pipeline.core.job import Job, Status
 from pipeline.store import checkpoints, leases, outputs
 from pipeline.store.engine import Database
@@ -68,6 +68,7 @@ def _note(db: Database, done: Recovered, table: Table, job: Job) -> None:
         logger.error("[Recovery] Failed %s: %s", job.id, job.fail_reason)
         return
     done.recovered.append(str(job.id))
+    metrics.count("worker_recovered_jobs_total", reason="recovery")
     units = len(checkpoints.of(db, job.id, job.building)) if table is Table.JOBS else 0
     wanted = len(outputs.of(db, job.id, job.building)) if table is Table.JOBS else 1
     logger.info("[Recovery] Recovering %s (%d/%d completed)", job.id, min(units, wanted), wanted)

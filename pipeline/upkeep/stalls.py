@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pipeline import log, settings
+from pipeline import log, metrics, settings
 from pipeline.stages import STAGES
 from pipeline.store import leases
 from pipeline.store.engine import Database
+from pipeline.store.jobs import Table
 from pipeline.upkeep.alone import alone
 from pipeline.upkeep.reap import database_was_away
 
@@ -36,9 +37,12 @@ def _stalls(db: Database) -> Stalled:
     if database_was_away(db, settings.current()):
         return found  # nobody could say how far it was
     allowed = {stage: definition.stalls_after for stage, definition in STAGES.items()}
-    while batch := leases.stall_some(db, BATCH, allowed):
+    while batch := [job for table in Table for job in leases.stall_some(db, BATCH, allowed, table)]:
         for job in batch:
             found.stopped.append(str(job.id))
+            metrics.count("stalls_caught_total", stage=job.stage)
+            if not job.is_final:
+                metrics.count("worker_recovered_jobs_total", reason="stall")
             told = {"job_id": str(job.id), "stage": job.stage, "attempt": job.attempt_count, "status": job.status}
             logger.warning("stage stalled", extra=told | {"error": job.last_error})
     return found

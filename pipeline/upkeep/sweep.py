@@ -12,17 +12,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from pipeline import crashpoints, dispatch, log, settings
+from pipeline import breakers, crashpoints, dispatch, log, settings, transcriptions
 from pipeline.core import window
 from pipeline.core.errors import BrokerUnavailable
 from pipeline.core.job import Job
-from pipeline.core.routing import QUEUE_OF
+from pipeline.core.routing import MEDIA, ON_GPU, QUEUE_OF
 from pipeline.core.window import Rooms, Sight
 from pipeline.crashpoints import At
 from pipeline.settings import Settings
-from pipeline.store import due, workers
+from pipeline.store import asr, due, gpu, workers
 from pipeline.store.due import Marker
 from pipeline.store.engine import Database, database
 from pipeline.upkeep.alone import alone
@@ -56,26 +56,38 @@ def _sweep(db: Database) -> Swept:
     now = settings.current()
     sight = _look(db, now)
     markers = due.markers(db, _grace(now))
-    lost = due.unpublish_lost(db, _grace(now))
+    lost = [*due.unpublish_lost(db, _grace(now)), *asr.unpublish_lost(db, _grace(now))]
+    gpu.take_back(db, now.silence().fresh)
     missed = [queue for queue, marker in markers.items() if sight.slots(queue) and _is_missed(marker, now)]
     for queue in missed:
         asked_at = due.now(db)
         if dispatch.is_empty(queue):  # the broker lost the marker, and with it all that was sent before
             due.forget_markers(db, queue)
             lost += due.unpublish_all(db, queue, asked_at - _grace(now))
+            lost += asr.unpublish_all(db, asked_at - _grace(now)) if queue == MEDIA else []
     if lost:
         logger.warning("messages lost", extra={"jobs": len(lost)})
         sight = _look(db, now)
     rooms = window.rooms(sight, now.shape())
-    taken = due.take_due(db, rooms, now.sweep_batch, timedelta(seconds=now.ageing_sec))
+    taken = _to_gpu(db, due.take_due(db, rooms, now.sweep_batch, timedelta(seconds=now.ageing_sec)), sight.idle_gpu)
     for queue, marker in markers.items():
         if queue in missed or (sight.slots(queue) and _wants_marker(marker, sight, rooms, taken, now)):
             _mark(db, queue)
-    return Swept(_publish(db, taken), len(lost))
+    published = _publish(db, taken) + transcriptions.publish(db, now)
+    if published and sight.broker_is_away:
+        breakers.broker_is_back(db)
+    return Swept(published, len(lost))
+
+
+def _to_gpu(db: Database, taken: Sequence[Job], slots: int) -> list[Job]:
+    """The first that may go to a GPU worker go there, as many as have nothing to do."""
+    chosen = [job for job in taken if job.stage in ON_GPU and job.queue is None][:slots]
+    sent = {job.id: job for job in gpu.send(db, chosen)} if chosen else {}
+    return [sent.get(job.id, job) for job in taken]
 
 
 def _look(db: Database, now: Settings) -> Sight:
-    return due.sight(db, timedelta(seconds=now.worker_offline_sec))
+    return due.sight(db, now.silence())
 
 
 def _grace(now: Settings) -> timedelta:
@@ -111,9 +123,10 @@ def _publish(db: Database, taken: Sequence[Job]) -> int:
         try:
             dispatch.start(job)
             crashpoints.reached(At.SWEEP_SENT)
-        except BrokerUnavailable:
+        except BrokerUnavailable as exc:
             # Those that were not sent, and this one that perhaps was: the next sweep tries again.
             due.unpublish(db, [left.id for left in taken[n:]])
+            breakers.broker_failed(db, uuid4(), exc.message)  # once for each sweep, whoever is first in line
             logger.warning("broker away", extra={"waiting": len(taken) - n})
             return n
     return len(taken)

@@ -254,6 +254,6 @@ def _read_again() -> None:
     # What a process reads once, a test must read again; a real web app has one broker for all its life.
     settings.current.cache_clear()
     engine._of_process.cache_clear()
-    dispatch.client.conf.update(dispatch.wire())
+    dispatch.client.conf.update(dispatch.wire(dispatch.IMPATIENT))
     dispatch.client._pool = None
     dispatch.client.amqp._producer_pool = None

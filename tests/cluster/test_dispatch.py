@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from pipeline import enqueue
 from pipeline.core.job import Job, Stage, Status
-from pipeline.core.routing import IO, MEDIA
+from pipeline.core.routing import GPU, IO, MEDIA
 from tests.cluster.system import System, wait_for
 
 MakeSystem = Callable[..., System]
@@ -102,6 +102,29 @@ def test_a_queue_that_nobody_serves_stops_nobody_else(make_system: MakeSystem, s
     system.worker(IDLE, queues=(MEDIA,))
     wait_for("all to be done", lambda: done(system, stuck), 120)
     assert_each_stage_ran_once(system, stuck)
+
+
+def test_an_idle_gpu_worker_gets_the_heavy_stages_and_without_it_everything_flows(
+    make_system: MakeSystem, sample: Path
+) -> None:
+    system = make_system()
+    system.beat(wait=False)
+    system.worker(IDLE)
+    gpu = system.worker(IDLE, queues=(GPU,), slots=1)
+    (first,) = asked(sample, 1)
+    wait_for("it to be done", lambda: done(system, [first]))
+    on_gpu = system.db.run(
+        text("""SELECT a.stage FROM job_attempts a JOIN workers w ON w.id::text = a.worker
+                 WHERE a.job_id = :id AND 'gpu' = ANY (w.queues) ORDER BY a.started_at"""),
+        id=first.id,
+    )
+
+    gpu.kill()
+    rest = asked(sample, 6)
+    wait_for("all to be done", lambda: done(system, rest), 120)
+
+    assert [row.stage for row in on_gpu] == ["clip"]
+    assert_each_stage_ran_once(system, [first, *rest])
 
 
 def test_a_long_backlog_is_published_a_window_at_a_time_and_without_waiting_for_the_clock(

@@ -52,7 +52,7 @@ def _beginnings() -> Iterator[Job]:
     for max_attempts in (1, 2):
         yield new(stage=PLAN[0], plan=PLAN, max_attempts=max_attempts)
     # These have a long life behind them, so that the walk need not take every step of it.
-    for published in ({}, {"generation": 1, "building": 2, "outcome": Outcome.FULL}):
+    for published in ({}, {"generation": 1, "building": 2, "run": 2, "outcome": Outcome.FULL}):
         yield new(stage=PLAN[0], plan=PLAN, max_attempts=1, release_count=MAX_RELEASES, **published)
         yield new(stage=PLAN[1], plan=PLAN, rewind_count=MAX_REWINDS, **published)
         yield new(stage=PLAN[0], plan=PLAN, first_deferred_at=NOW - MAX_WAIT, **published)
@@ -86,6 +86,6 @@ def _point(job: Job) -> tuple[object, ...]:
         job.rewind_count,
         job.first_deferred_at is None or NOW - job.first_deferred_at < timedelta(hours=1),
         min(job.generation, 1),
-        job.building - job.generation,
+        job.building > job.generation,
         job.outcome,
     )

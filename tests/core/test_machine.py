@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.core.job import Job, Outcome, Stage, Status, allowed_time
 from pipeline.core.machine import transition
-from pipeline.core.moves import Cancel, Claim, Expire, Move, Proof, Refusal, Requeue, Rerender, Settlement
+from pipeline.core.moves import Cancel, Claim, Expire, Move, Proof, Refusal, Requeue, Rerender, Settlement, Transition
 from tests.core.lives import (
     DELAY,
     HOLDER_MOVES,
@@ -119,7 +119,8 @@ def test_the_table_of_answers_leaves_nothing_out():
 
     assert kinds == set(Move.__args__)
     assert ANSWERS.keys() == MOVES.keys()
-    assert {answer for row in ANSWERS.values() for answer in row} >= set(Refusal)
+    # Whoever must go elsewhere is told by the job's history, not by its state.
+    assert {answer for row in ANSWERS.values() for answer in row} >= set(Refusal) - {Refusal.ELSEWHERE}
 
 
 @pytest.mark.parametrize("make", HOLDER_MOVES)
@@ -454,6 +455,22 @@ def test_a_stall_is_told_with_the_value_that_stood_still():
     assert (change.job.status, change.job.attempt_count) == (Status.QUEUED, 1)
     assert change.job.last_error == "STALLED: no progress for 600 s"
     assert types(change) == ["stalled"]
+
+
+def test_after_a_stall_another_worker_tries_first_where_there_is_one():
+    running = claimed()
+    move, at = stalled(running)
+    stopped = step(running, move, at).job
+    soon, later = at + timedelta(seconds=59), at + timedelta(seconds=60)
+
+    def answer(holder: str, others: bool, now: datetime):
+        claim = Claim(stage=stopped.stage, holder=holder, fence=uuid4(), lease=LEASE, has_others=others)
+        return transition(stopped, claim, now)
+
+    assert answer("worker", True, soon) is Refusal.ELSEWHERE
+    assert isinstance(answer("worker", True, later), Transition)
+    assert isinstance(answer("worker", False, soon), Transition)
+    assert isinstance(answer("another", True, soon), Transition)
 
 
 def test_a_stall_at_the_last_attempt_fails():

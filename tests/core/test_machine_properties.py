@@ -27,7 +27,7 @@ def assert_lawful(job: Job) -> None:
     assert (job.finished_at is not None) == job.is_final
     assert (job.status is Status.FAILED) == (job.fail_code is not None) == (job.fail_reason is not None)
     assert job.status is not Status.COMPLETED or (job.outcome is not None and job.generation > 0)
-    assert job.building - job.generation in (0, 1)
+    assert job.generation <= job.building <= job.run
     assert (job.skip_until is None) == (job.waiting_on is None)
     assert job.skip_until is None or job.first_deferred_at is not None
     assert job.status is Status.QUEUED or job.due_at() is None

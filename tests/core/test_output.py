@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.job import Outcome, OutputStatus
-from pipeline.core.output import File, Output, outcome, wanted
+from pipeline.core.output import File, Output, made_anew, outcome, wanted
 from pipeline.core.request import parse
 
 DONE, FAILED, SKIPPED = OutputStatus.COMPLETED, OutputStatus.FAILED, OutputStatus.SKIPPED
@@ -58,6 +58,31 @@ def test_every_clip_wants_each_quality_and_its_captions_under_names_of_their_own
     ]
     assert {(row.kind, row.quality) for row in rows} == {("video", "source"), ("video", "720p"), ("captions", None)}
     assert {row.price for row in rows} == {7}
+
+
+def test_hls_wants_a_row_for_each_rendition_and_one_that_names_them():
+    request = parse(
+        {"source": "a.mp4", "clips": [{"name": "a"}], "qualities": ["720p", "240p"], "captions": False}
+        | {"formats": ["mp4", "hls"], "thumbnail": True}
+    )
+
+    rows = wanted(request, price=7)
+
+    assert [(row.name, row.kind, row.quality, row.price) for row in rows] == [
+        ("a-720p", "video", "720p", 7),
+        ("a-240p", "video", "240p", 7),
+        ("a-720p-hls", "hls", "720p", 7),
+        ("a-240p-hls", "hls", "240p", 7),
+        ("a-master", "master", None, 0),
+        ("a-thumbnail", "thumbnail", None, 0),
+    ]
+
+
+def test_whoever_renews_a_rendition_renews_the_list_of_them():
+    names = ("a-720p-hls", "hls", "720p"), ("a-240p-hls", "hls", "240p"), ("a-master", "master", None)
+    outputs = [Output(id=n, name=name, kind=kind, clip="a", quality=q) for n, (name, kind, q) in enumerate(names)]
+
+    assert made_anew(outputs, ["240p"], transcription=False) == ("a-240p-hls", "a-master")
 
 
 def test_without_captions_only_pictures_are_wanted():

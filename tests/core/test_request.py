@@ -74,6 +74,12 @@ BAD: list[tuple[str, Any, str, str | None]] = [
     ("an unknown quality", asked(qualities=["source", "8k"]), "UNKNOWN_QUALITY", "qualities[1]"),
     ("a quality that is a number", asked(qualities=[720]), "UNKNOWN_QUALITY", "qualities[0]"),
     ("a quality twice", asked(qualities=["720p", "720p"]), "QUALITY_TWICE", "qualities[1]"),
+    ("no formats", asked(formats=[]), "FORMAT_LIST_BAD", "formats"),
+    ("an unknown format", asked(formats=["mp4", "gif"]), "UNKNOWN_FORMAT", "formats[1]"),
+    ("a format twice", asked(formats=["hls", "hls"]), "FORMAT_TWICE", "formats[1]"),
+    ("too many renditions", asked(clips=[{}] * 200, formats=["mp4", "hls"]), "TOO_MANY_OUTPUTS", "clips"),
+    ("burning in without an mp4", asked(burn_in=True, formats=["hls"]), "BURN_IN_NEEDS_MP4", "burn_in"),
+    ("a thumbnail in words", asked(thumbnail="yes"), "NOT_A_FLAG", "thumbnail"),
     ("no targets", asked(targets=[]), "TARGET_LIST_BAD", "targets"),
     ("a target with a slash", asked(targets=["a/b"]), "UNKNOWN_TARGET", "targets[0]"),
     ("a target twice", asked(targets=["nas", "nas"]), "TARGET_TWICE", "targets[1]"),
@@ -127,6 +133,7 @@ def test_what_is_not_said_has_a_default():
     assert request.clips == (Clip(name="clip1", start_s=0, end_s=None), Clip(name="clip2", start_s=0, end_s=3))
     assert (request.qualities, request.targets, request.priority) == (("source",), ("local",), Priority.NORMAL)
     assert (request.precise, request.captions) == (True, True)
+    assert (request.formats, request.thumbnail) == (("mp4",), False)
 
 
 def test_a_null_means_that_nothing_was_said():

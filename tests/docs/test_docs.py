@@ -222,3 +222,16 @@ def test_every_python_example_compiles(page: str, body: str) -> None:
 
 def test_the_readme_enqueues_with_submit() -> None:
     assert any("from pipeline import submit" in body for body in blocks(ROOT / "README.md", "python"))
+
+
+def test_every_test_that_the_docs_name_is_there():
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (REFERENCE / "seeds.md").read_text())
+
+    missing = [
+        f"{path}::{test}"
+        for path, test in named
+        if not (ROOT / path).is_file() or (test and f"def {test}(" not in (ROOT / path).read_text())
+    ]
+
+    assert len(named) > 30
+    assert missing == []

@@ -14,7 +14,8 @@ from sqlalchemy import text
 from pipeline import upkeep
 from pipeline.core.job import Job, Stage, Status
 from pipeline.core.moves import Claim
-from pipeline.store import jobs, leases
+from pipeline.runner import Delivery, run_stage
+from pipeline.store import jobs, leases, workers
 from pipeline.store.engine import database
 from tests.stages.conftest import Runner
 from tests.store.world import SILENCE, let_pass
@@ -157,3 +158,22 @@ def test_a_stage_that_is_slow_but_moves_goes_on(runner: Runner, silent: Path) ->
 
     assert upkeep.stalls().stopped == []
     assert runner.job(job).fence == held.fence
+
+
+def test_a_stage_that_stood_still_is_left_to_another_worker_where_there_is_one(runner: Runner, silent: Path) -> None:
+    job = runner.submit(silent)
+    held_since(runner, job, timedelta(hours=1))
+    upkeep.stalls()
+
+    told = {"hostname": "h", "queues": ["io"], "slots": 1, "boot_id": None, "pid": 1, "pid_started": None}
+    workers.register(database(), uuid4(), name="another", **told)
+    database().run(text("UPDATE jobs SET published_at = clock_timestamp()"))
+    again = Delivery(worker="nobody", request_id="again")
+    left_alone = run_stage(Stage.RESOLVE, job, again)
+    waits = runner.job(job)
+    database().run(text("UPDATE workers SET status = 'offline'"))
+    run_stage(Stage.RESOLVE, job, again)
+
+    assert left_alone.word == "elsewhere"
+    assert (waits.status, waits.published_at, waits.attempt_count) == (Status.QUEUED, None, 1)
+    assert runner.job(job).stage is Stage.CLIP

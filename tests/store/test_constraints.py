@@ -54,7 +54,10 @@ LAWFUL = """
 
     INSERT INTO workers (id, name, hostname) VALUES (uuid(1), 'w', 'h');
 
-    INSERT INTO api_keys (id, prefix, sha256, role) VALUES (uuid(1), 'a', 'a', 'client'), (uuid(2), 'a', 'b', 'client');
+    INSERT INTO api_keys (id, prefix, sha256, role) VALUES (uuid(1), 'a', 'a', 'admin'), (uuid(2), 'a', 'b', 'admin');
+
+    INSERT INTO job_events (job_id, type) VALUES (uuid(1), 'queued'), (uuid(2), 'queued');
+    INSERT INTO event_feed (seq, event_id, job_id) SELECT id, id, job_id FROM job_events;
 
     INSERT INTO circuit_breakers (service) VALUES ('asr:tiny');
 
@@ -72,6 +75,7 @@ MOVING = {
     "status_is_known": [f"status = 'pending' {QUEUED}"],
     "stage_is_in_the_plan": [f"stage = 'clip' {QUEUED}", f"plan = '{{}}' {QUEUED}"],
     "outcome_is_known": [f"outcome = 'good' {QUEUED}"],
+    "queue_is_known": [f"queue = 'io' {QUEUED}"],
     "priority_is_known": [f"priority = 'urgent' {QUEUED}"],
     "a_lease_is_whole": [
         f"{column} = NULL {RUNNING}" for column in ("locked_by", "lease_expires_at", "deadline_at", "last_heartbeat_at")
@@ -97,7 +101,7 @@ MOVING = {
         f"status = 'completed', finished_at = now(), generation = 1 {QUEUED}",
         f"status = 'completed', finished_at = now(), outcome = 'full' {QUEUED}",
     ],
-    "a_new_generation_is_the_next_one": [f"building = 2 {QUEUED}", f"generation = 2 {QUEUED}"],
+    "a_new_generation_comes_after_the_old": [f"building = -1 {QUEUED}", f"generation = 2 {QUEUED}"],
     "progress_is_a_percentage": [f"progress = {n} {QUEUED}" for n in ("-1", "101", "'NaN'")],
 }
 
@@ -120,9 +124,17 @@ EXAMPLES: dict[tuple[str, str], list[str]] = {
     ("outputs", "output_status_is_known"): ["status = 'done'"],
     ("outputs", "a_completed_output_has_files"): ["status = 'completed'"],
     ("outputs", "a_failed_output_says_why"): ["status = 'failed'"],
+    ("outputs", "only_what_was_made_is_carried"): ["carried = true"],
+    ("outputs", "no_more_segments_than_there_are"): [
+        "segments_completed = -1",
+        "segments_completed = 1",
+        "segments_total = 2, segments_completed = 3",
+    ],
     ("outputs", "output_progress_is_a_percentage"): ["progress_percent = -1", "progress_percent = 101"],
     ("deliveries", "delivery_status_is_known"): ["status = 'pending'"],
     ("job_attempts", "an_ended_attempt_says_how"): ["ended_at = now()", "ended_by = 'failed'"],
+    ("credit_entries", "only_grants_have_a_reference"): ["reference = 'a' WHERE run = 2 AND kind = 'hold'"],
+    ("credit_entries", "a_reference_is_granted_once"): ["reference = 'a' WHERE kind = 'grant'"],
     ("credit_entries", "an_entry_is_made_once"): ["run = 1 WHERE kind = 'hold'"],
     ("credit_entries", "a_hold_ends_once"): ["run = 1 WHERE kind = 'refund'"],
     ("credit_entries", "entry_kind_is_known"): ["kind = 'gift' WHERE run = 2 AND kind = 'hold'"],
@@ -135,7 +147,9 @@ EXAMPLES: dict[tuple[str, str], list[str]] = {
         f"{column} = to_jsonb(repeat('x', 10240))" for column in ("capabilities", "metadata")
     ],
     ("api_keys", "role_is_known"): ["role = 'root'"],
+    ("api_keys", "a_client_has_an_account"): ["role = 'client'"],
     ("api_keys", "api_keys_sha256_key"): ["sha256 = 'a'"],
+    ("event_feed", "an_event_is_numbered_once"): ["event_id = (SELECT min(id) FROM job_events)"],
     ("circuit_breakers", "breaker_state_is_known"): ["state = 'ajar'"],
     ("circuit_breakers", "an_open_breaker_says_until_when"): ["state = 'open'"],
     ("circuit_breakers", "a_trial_expires"): [
@@ -217,5 +231,6 @@ def test_both_tables_that_the_machine_moves_have_the_same_columns_and_rules(db: 
     (columns, checks), (asr_columns, asr_checks) = shape("jobs"), shape("asr_jobs")
 
     own = {"idempotency_key", "request_hash", "pipeline_version", "output_id", "transcript", "job_id"}
+    own |= {"tidied_run", "shortened_run"}
     assert {name for name, *_ in columns ^ asr_columns} == own
     assert {name for name, _ in checks ^ asr_checks} == {"leased_iff_processing", "alone_it_is_leased_iff_processing"}

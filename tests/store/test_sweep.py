@@ -15,13 +15,14 @@ import pytest
 from sqlalchemy import text
 
 from pipeline import dispatch, settings
+from pipeline.core import breaker as rules
 from pipeline.core import window
 from pipeline.core.errors import BrokerUnavailable
 from pipeline.core.job import Job, Stage
 from pipeline.core.moves import Complete
-from pipeline.core.routing import IO, MEDIA, QUEUE_OF
+from pipeline.core.routing import GPU, IO, MEDIA, QUEUE_OF
 from pipeline.core.window import UNSERVED
-from pipeline.store import due, jobs, workers
+from pipeline.store import due, gpu, jobs, workers
 from pipeline.store.engine import Database
 from pipeline.upkeep.sweep import Swept, _sweep
 from tests.store.world import advance, claim, enqueue, now_of, rows, running, value
@@ -44,12 +45,12 @@ class Broker:
 
     def __init__(self, db: Database) -> None:
         self.db = db
-        self.queues: dict[str, deque[Any]] = {IO: deque(), MEDIA: deque()}
+        self.queues: dict[str, deque[Any]] = {IO: deque(), MEDIA: deque(), GPU: deque()}
         self.is_away = False
         self.sent: Counter[tuple[UUID, Stage]] = Counter()
 
     def start(self, job: Job) -> None:
-        self._put(QUEUE_OF[job.stage], (job.id, job.stage))
+        self._put(job.queue or QUEUE_OF[job.stage], (job.id, job.stage))
         self.sent[job.id, job.stage] += 1
 
     def mark(self, queue: str, number: int, sent_at: datetime) -> None:
@@ -443,11 +444,11 @@ def test_a_message_that_its_worker_has_no_place_for_is_taken_back_only_at_its_st
 
 def test_a_newcomer_is_published_at_once_only_while_the_window_has_room(db: Database, broker: Broker) -> None:
     serve(db, IO, MEDIA)
-    shape, offline = settings.current().shape(), timedelta(minutes=1)
+    shape, silence = settings.current().shape(), settings.current().silence()
 
     went = []
     for _ in range(WINDOW + 2):
-        went.append(window.goes_directly(Stage.RESOLVE, due.sight(db, offline), shape))
+        went.append(window.goes_directly(Stage.RESOLVE, due.sight(db, silence), shape))
         enqueue(db, published=went[-1])
 
     assert went == [True] * WINDOW + [False, False]
@@ -455,10 +456,122 @@ def test_a_newcomer_is_published_at_once_only_while_the_window_has_room(db: Data
 
 def test_a_newcomer_does_not_overtake_those_who_wait_but_does_not_wait_for_itself(db: Database, broker: Broker) -> None:
     serve(db, IO, MEDIA)
-    shape, offline = settings.current().shape(), timedelta(minutes=1)
+    shape, silence = settings.current().shape(), settings.current().silence()
     first = enqueue(db)
 
-    for_another = window.goes_directly(Stage.RESOLVE, due.sight(db, offline), shape)
-    for_itself = window.goes_directly(Stage.RESOLVE, due.sight(db, offline, besides=first.id), shape)
+    for_another = window.goes_directly(Stage.RESOLVE, due.sight(db, silence), shape)
+    for_itself = window.goes_directly(Stage.RESOLVE, due.sight(db, silence, besides=first.id), shape)
 
     assert (for_another, for_itself) == (False, True)
+
+
+def test_nobody_who_hands_a_job_in_waits_for_a_broker_that_is_given_up(db: Database, broker: Broker) -> None:
+    serve(db, IO, MEDIA)
+    many(db, 20)
+    shape, silence = settings.current().shape(), settings.current().silence()
+    broker.is_away = True
+
+    for _ in range(rules.THRESHOLD):
+        sweep(db)
+    others = db.run(text("DELETE FROM jobs RETURNING id"))
+    given_up = due.sight(db, silence)
+    broker.is_away = False
+    job = enqueue(db)
+    sweep(db)
+
+    assert len(others) == 20
+    assert given_up.broker_is_away
+    assert not window.goes_directly(Stage.RESOLVE, given_up, shape)
+    assert broker.jobs_waiting() == [(job.id, Stage.RESOLVE)]
+    assert not due.sight(db, silence).broker_is_away
+
+
+# -- GPU workers -------------------------------------------------------------------------------------------------------
+
+FRESH = timedelta(seconds=30)
+
+
+def waiting_for_clip(db: Database, count: int) -> list[Job]:
+    """Jobs whose source is there, and that have no message."""
+    found = [advance(db, running(db)) for _ in range(count)]
+    due.unpublish(db, [job.id for job in found])
+    return found
+
+
+def test_idle_gpu_workers_get_a_job_for_each_slot_and_the_others_the_rest(db: Database, broker: Broker) -> None:
+    serve(db, IO, MEDIA)
+    serve(db, GPU, slots=2)
+    waiting_for_clip(db, 9)
+
+    sweep(db)
+    again = sweep(db)
+
+    assert [len(broker.queues[name]) - broker.markers(name) for name in (GPU, MEDIA)] == [2, WINDOW]
+    assert again.published == 0
+
+
+@pytest.mark.parametrize("state", ["busy", "silent", "stopped", "disabled", "paused"])
+def test_nothing_is_kept_for_a_gpu_that_does_not_wait_for_it(db: Database, broker: Broker, state: str) -> None:
+    serve(db, IO, MEDIA)
+    worker = serve(db, GPU, slots=1)
+    away = {
+        "silent": "last_heartbeat = last_heartbeat - interval '31 s'",
+        "stopped": "stopped_at = clock_timestamp()",
+        "disabled": "status = 'disabled'",
+        "paused": 'metadata = \'{"paused": "disk"}\'',
+    }
+    if state == "busy":
+        running(db, by=str(worker))
+    else:
+        db.run(text(f"UPDATE workers SET {away[state]} WHERE id = :id"), id=worker)
+    (job,) = waiting_for_clip(db, 1)
+
+    kept = gpu.keep(db, job.id, FRESH)
+    sweep(db)
+
+    assert not kept
+    assert broker.jobs_waiting() == [(job.id, Stage.CLIP)]
+    assert not broker.queues[GPU]
+
+
+def test_whoever_no_gpu_worker_takes_goes_to_any_other_and_not_there_again(db: Database, broker: Broker) -> None:
+    serve(db, IO, MEDIA)
+    serve(db, GPU)
+    (job,) = waiting_for_clip(db, 1)
+    sweep(db)
+
+    broker.wait(FRESH + SECOND)
+    sweep(db)
+    held = claim(db, now_of(db, job))
+
+    assert list(broker.queues[GPU]) == [(job.id, Stage.CLIP)]
+    assert (job.id, Stage.CLIP) in broker.queues[MEDIA]
+    assert held.queue is None
+
+
+def test_a_job_that_comes_to_clip_waits_for_sweep_when_a_gpu_is_idle(db: Database, broker: Broker) -> None:
+    serve(db, IO, MEDIA)
+    at_resolve, at_clip = enqueue(db, published=True), advance(db, running(db))
+    nobody = gpu.keep(db, at_clip.id, FRESH)
+    serve(db, GPU)
+
+    kept = [gpu.keep(db, job.id, FRESH) for job in (at_resolve, at_clip)]
+    sweep(db)
+
+    assert (nobody, kept) == (False, [False, True])
+    assert list(broker.queues[GPU]) == [(at_clip.id, Stage.CLIP)]
+
+
+def test_a_gpu_queue_that_nobody_serves_any_more_stops_nobody(db: Database, broker: Broker) -> None:
+    serve(db, IO, MEDIA, slots=1)
+    worker = serve(db, GPU, slots=3)
+    stuck = waiting_for_clip(db, 3)
+    sweep(db)
+    workers.goodbye(db, worker)
+    others = waiting_for_clip(db, WINDOW)
+
+    flowed = sweep(db)
+
+    assert flowed.published == WINDOW
+    assert {job for job, _ in broker.queues[GPU]} == {job.id for job in stuck}
+    assert {job.id for job in others} <= {message[0] for message in broker.queues[MEDIA]}

@@ -327,7 +327,7 @@ ALL = ("io", "media", "control")
 @pytest.fixture
 def ask(db: Database, defaults: Settings) -> Any:
     def reason_of(job: Job) -> Reason:
-        return because(store.facts(db, job.id, s(defaults.worker_offline_sec)), defaults)
+        return because(store.facts(db, job.id, defaults.silence()), defaults)
 
     return reason_of
 
@@ -444,7 +444,7 @@ def test_a_job_without_progress_is_told_of(db: Database, ask: Any):
     assert 90 <= reason.facts["no_progress_s"] < 120
 
 
-def test_a_silent_worker_is_told_of_and_when_the_job_is_taken_from_it(db: Database, ask: Any):
+def test_a_silent_worker_is_told_of_and_when_the_job_is_taken_from_it(db: Database, ask: Any, defaults: Settings):
     who = worker(db)
     job = running(db, by=str(who))
     let_pass(db, job, s(40))
@@ -455,7 +455,7 @@ def test_a_silent_worker_is_told_of_and_when_the_job_is_taken_from_it(db: Databa
     assert reason.code is Code.WORKER_SILENT
     assert 40 <= reason.facts["renewed_s"] < 70
     # Its own silence ends it before the lease does.
-    left = reason.facts["taken_away_at"] - store.facts(db, job.id, s(90)).now
+    left = reason.facts["taken_away_at"] - store.facts(db, job.id, defaults.silence()).now
     assert s(20) < left <= s(50)
 
 
@@ -575,7 +575,8 @@ def test_a_due_job_tells_of_the_limit_that_it_meets(db: Database, defaults: Sett
     running(db, by=str(who))
     job = enqueue(db)
 
-    reason = because(store.facts(db, job.id, s(90)), defaults.model_copy(update={"fleet_limits": "resolve=1"}))
+    limited = defaults.model_copy(update={"fleet_limits": "resolve=1"})
+    reason = because(store.facts(db, job.id, limited.silence()), limited)
 
     assert reason.code is Code.LIMITED
     assert (reason.facts["limit"], reason.facts["under_way"]) == (1, 1)

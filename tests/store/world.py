@@ -152,8 +152,10 @@ def outputs_of(db: Database, job: Job) -> list[int]:
 
 # Nobody stands before what it refers to.
 TABLES = (
+    *("outbox", "alert_cooldowns"),
     *("accounts", "jobs", "outputs", "asr_jobs", "deliveries", "checkpoints", "job_events", "job_attempts"),
     *("credit_entries", "workers", "api_keys", "circuit_breakers", "webhook_endpoints", "webhook_deliveries"),
+    *("signing_keys", "audit_log", "event_feed", "feed_head", "feed_gaps"),
     *("upkeep_runs", "queue_markers"),
 )
 
