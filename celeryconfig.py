@@ -14,7 +14,7 @@ _now.need("database_url", "broker_url")
 globals().update(wire())  # broker, serializer and transport: what producers and workers must agree on
 
 # An exchange each: bound to a common one, every queue would get a copy of every message.
-task_queues = [Queue(name, Exchange(name), routing_key=name) for name in QUEUES]  # a plain worker serves them all; gpu is asked for by -Q
+task_queues = [Queue(name, Exchange(name), routing_key=name) for name in QUEUES]  # a plain worker serves these
 task_create_missing_queues = True  # for -Q gpu
 
 task_acks_late = True  # a crash means redelivery

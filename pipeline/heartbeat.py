@@ -16,12 +16,13 @@ from datetime import timedelta
 from types import TracebackType
 from uuid import UUID
 
-from pipeline import log
+from pipeline import log, metrics
 from pipeline.core.errors import DatabaseUnavailable, LeaseLost
 from pipeline.core.job import Job
 from pipeline.settings import Settings
 from pipeline.store import leases, upkeep, workers
 from pipeline.store.engine import Database
+from pipeline.store.jobs import Table
 
 logger = log.get("heartbeat")
 
@@ -49,8 +50,9 @@ def _wait_s(settings: Settings) -> float:
 class Pulse:
     """Watches the lease of one running stage. Use it as a context manager."""
 
-    def __init__(self, db: Database, job: Job, settings: Settings) -> None:
+    def __init__(self, db: Database, job: Job, settings: Settings, table: Table = Table.JOBS) -> None:
         assert job.fence is not None
+        self._table = table
         self._db, self._job_id, self._fence = db.hasty(), job.id, job.fence
         self._every_s = settings.pulse_sec
         self._silence = timedelta(seconds=settings.worker_offline_sec)
@@ -96,9 +98,9 @@ class Pulse:
         news = seen if seen != self._written and now - self._last_write >= WRITE_EVERY_S else None
         try:
             if news is None:
-                left_s = leases.left_s(self._db, self._job_id, self._fence, self._silence)
+                left_s = leases.left_s(self._db, self._job_id, self._fence, self._silence, self._table)
             else:
-                left_s = leases.pulse(self._db, self._job_id, self._fence, *news, self._silence)
+                left_s = leases.pulse(self._db, self._job_id, self._fence, *news, self._silence, self._table)
                 self._written, self._last_write = news, now
         except DatabaseUnavailable:
             return self._in_time()
@@ -158,6 +160,7 @@ class Heartbeat:
         upkeep.contact(db, self._outage)
         self._kept = leases.renew(db, str(self._worker), running, self._lease) if running else set()
         workers.beat(db, self._worker, busy=bool(running))
+        metrics.count("worker_heartbeats_total")
         self._answered = asked
 
     def _live(self) -> None:
@@ -183,6 +186,7 @@ class Heartbeat:
 
     def _failed(self, exc: Exception) -> None:
         self._failures += 1
+        metrics.count("worker_heartbeat_failures_total")
         if self._failures == 1:
             logger.warning("heartbeat failed", exc_info=exc)
         elif self._failures == DEGRADED_AFTER:

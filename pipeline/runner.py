@@ -66,7 +66,7 @@ def run_stage(stage: Stage, job_id: UUID, delivery: Delivery, table: Table = Tab
         if claimed is Refusal.FINISHED:  # whoever finished it may have died before it tidied up
             remove_job(now.scratch_dir, job_id)
         if claimed is Refusal.ELSEWHERE:
-            due.put_back(db, job_id, stage)
+            due.put_back(db, job_id, stage, table)
         if claimed is Refusal.HELD:
             metrics.count("worker_acquire_conflicts_total")
         return Answer(onward=claimed is Refusal.ALREADY_DONE, word=claimed)
@@ -128,7 +128,7 @@ def _claim(db: Database, now: Settings, stage: Stage, job_id: UUID, delivery: De
         burn_in_factor=STAGES[stage].burn_in_sla(now),
     )
     crashpoints.reached(At.CLAIMING)
-    answer = jobs.apply(db, job_id, replace(claim, has_others=True))
+    answer = jobs.apply(db, job_id, replace(claim, has_others=True), table=table)
     if answer is Refusal.ELSEWHERE and not workers.others_serve(db, QUEUE_OF[stage], delivery.worker):
         return jobs.apply(db, job_id, claim, table=table)
     return answer

@@ -17,7 +17,7 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -188,6 +188,19 @@ def remove_job(root: Path, job_id: UUID | str) -> None:
     """Remove all scratch of a job that is final, for callers that hold no lease on it."""
     crashpoints.reached(At.CLEARING)
     shutil.rmtree(_job_dir(root, job_id), ignore_errors=True)
+
+
+def remove_leases(root: Path, job_id: UUID | str, leases: Iterable[str]) -> None:
+    """Remove what these leases left of a job, and the job's folder if nobody else is in it."""
+    folder = _job_dir(root, job_id)
+    for lease in leases:
+        path = folder / _one_part(lease)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    with suppress(OSError):  # not empty: somebody works there again
+        folder.rmdir()
 
 
 @contextmanager

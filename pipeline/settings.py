@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass
-from functools import cache
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -220,7 +220,7 @@ class Settings(BaseSettings):
         "WEBHOOK_SECRET", default="", why="signs callbacks and what goes to ALERT_WEBHOOK_URL; without it none is sent"
     )
     alert_webhook_url: str = _named(
-        "ALERT_WEBHOOK_URL", default="", why="where alerts go, besides the endpoints of `ironclip webhooks`"
+        "ALERT_WEBHOOK_URL", default="", why="where alerts go, besides the endpoints that were added"
     )
     alert_cooldown_sec: float = _named(
         "ALERT_RATE_LIMIT_SECONDS", default=300, why="an alert of one type is told once in this time", ge=0

@@ -9,10 +9,11 @@ from celery import Task
 
 from pipeline import crashpoints, limits
 from pipeline.core.job import Stage
-from pipeline.core.routing import QUEUE_OF, task_of
+from pipeline.core.routing import QUEUE_OF, TRANSCRIBE, task_of
 from pipeline.crashpoints import At
 from pipeline.runner import Answer, Delivery, run_stage
 from pipeline.stages import STAGES
+from pipeline.store.jobs import Table
 from tasks import app
 from tasks.worker import identity
 
@@ -35,3 +36,11 @@ def _task(stage: Stage) -> Task:
 
 
 TASKS = {stage: _task(stage) for stage in STAGES}
+
+
+@app.task(bind=True, name=TRANSCRIBE, queue=QUEUE_OF[Stage.ASR], Request="tasks.crashes:TranscriptionRequest")
+def transcribe(self: Task, asr_job: str) -> dict[str, Any]:
+    """A transcription that belongs to no job."""
+    delivery = Delivery(worker=identity(), request_id=self.request.id)
+    answer = run_stage(Stage.ASR, UUID(asr_job), delivery, Table.ASR_JOBS)
+    return {"transcription": asr_job, "answer": answer.word}

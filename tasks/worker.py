@@ -21,6 +21,7 @@ from pipeline.store.engine import database
 from pipeline.upkeep.watch import watch
 from tasks import reconnect
 from tasks.canary import Canary
+from tasks.measuring import Measuring
 from tasks.pausing import Pausing
 
 logger = log.get("worker")
@@ -51,6 +52,7 @@ class Presence(bootsteps.StartStopStep):
         self._heartbeat = Heartbeat(database, _identity, running, settings.current())
         self._beside: list[Repeat] = []
         self._looks_after_pool = False
+        self._measuring = Measuring(running)
         super().__init__(parent)
 
     def start(self, parent: Any) -> None:
@@ -61,6 +63,7 @@ class Presence(bootsteps.StartStopStep):
         self._beside = [watch(), Pausing(parent, _identity).thread(), self._canary.thread()]
         for thread in self._beside:
             thread.start()
+        self._measuring.start()
 
     def register_with_event_loop(self, parent: Any, hub: Any) -> None:
         """Called again after each reconnect."""
@@ -69,6 +72,7 @@ class Presence(bootsteps.StartStopStep):
             self._looks_after_pool = True
 
     def stop(self, parent: Any) -> None:
+        self._measuring.stop()
         for thread in self._beside:
             thread.stop()
         self._heartbeat.stop()
@@ -116,7 +120,8 @@ def _be_a_good_child(**_options: Any) -> None:
 
 @signals.setup_logging.connect
 def _set_up_logging(**_options: Any) -> None:
-    log.set_up(settings.current().log_level)
+    now = settings.current()
+    log.set_up(now.log_level, form=now.log_format, worker=identity())
 
 
 def install(app: Celery) -> None:

@@ -10,13 +10,28 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli import breakers, chaos, demo, diagnosing, jobs, submit, system, up, watching
+from pipeline.cli import (
+    breakers,
+    chaos,
+    demo,
+    diagnosing,
+    jobs,
+    keys,
+    submit,
+    system,
+    transcribing,
+    up,
+    watching,
+    webhooks,
+)
+from pipeline.cli import credits as ledger
 from pipeline.cli.failing import Exit, report
 
 COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("demo", demo.demo),
     ("up", up.up),
     ("submit", submit.submit),
+    ("transcribe", transcribing.transcribe),
     ("list", jobs.list_jobs),
     ("show", jobs.show),
     ("watch", watching.watch_jobs),
@@ -24,11 +39,16 @@ COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("why", diagnosing.why),
     ("cancel", jobs.cancel),
     ("requeue", jobs.requeue),
+    ("rerender", jobs.rerender),
     ("recover", system.recover),
     ("workers", system.workers),
     ("breakers", breakers.breakers),
+    ("webhooks", webhooks.webhooks),
+    ("credits", ledger.accounts),
     ("doctor", diagnosing.doctor),
     ("chaos", chaos.chaos),
+    ("keys", keys.keys),
+    ("api", keys.api),
     ("migrate", system.migrate),
     ("config", system.config),
 )

@@ -95,6 +95,19 @@ def requeue(
     _acted(intake.requeue(found, finding.me(), stage=stage, failed_only=failed_only), as_json=as_json)
 
 
+def rerender(
+    job: JobArgument,
+    quality: Annotated[list[str] | None, typer.Option(help="Only this one; may be given many times.")] = None,
+    transcription: Annotated[bool, typer.Option("--transcription", help="Only the captions.")] = False,
+    as_json: say.Json = False,
+) -> None:
+    """Make a completed job anew. What is published stays until the new one is verified at every target."""
+    db = finding.connect(broker=True)
+    found = finding.job_id(db, job)
+    again = intake.rerender(found, finding.me(), qualities=quality or (), transcription=transcription)
+    _acted(again, as_json=as_json)
+
+
 def shown_job(db: Database, job_id: UUID) -> dict[str, Any]:
     """A job with its outputs, deliveries and attempts."""
     return _without_secrets({**reads.one(db, job_id), "attempts": reads.attempts(db, job_id)})
@@ -119,6 +132,7 @@ def _life(job: dict[str, Any]) -> list[tuple[str, object]]:
         ("status", job["status"]),
         ("why", job["why"]),
         ("outcome", job["outcome"]),
+        ("generation", _generations(job["generation"], job["building"])),
         ("source", job["request"]["source"]),
         ("clips", [f"{c['name']} {c['start']:g}-{c.get('end') or 'end'}" for c in job["request"]["clips"]]),
         ("stages", " > ".join(job["plan"])),
@@ -143,6 +157,13 @@ def _life(job: dict[str, Any]) -> list[tuple[str, object]]:
     rows.append(("last error", words.first_line(job["last_error"])))
     manifests = job["context"].get("finalize", {}).get("manifest", {})
     return rows + [("manifest", url) for url in manifests.values()]
+
+
+def _generations(published: int, building: int) -> str | None:
+    """Only a job that was made anew has a story to tell of them."""
+    if published in (0, building):
+        return str(published) if published > 1 else None
+    return f"{published} is published, {building} is being made"
 
 
 def _output(output: dict[str, Any]) -> list[tuple[str, object]]:

@@ -31,8 +31,11 @@ def submit(
         typer.Option(help="START-END[=NAME], in seconds or h:mm:ss; without an END, up to the source's. Repeatable."),
     ] = None,
     quality: Annotated[list[str] | None, typer.Option(help="source, 1080p, 720p ... Repeatable.")] = None,
+    format: Annotated[list[str] | None, typer.Option(help="mp4 or hls. Repeatable.")] = None,  # noqa: A002
+    thumbnail: Annotated[bool, typer.Option("--thumbnail", help="Make a picture of each clip.")] = False,
     target: Annotated[list[str] | None, typer.Option(help="Where the files go. Repeatable.")] = None,
     no_captions: Annotated[bool, typer.Option("--no-captions", help="Make no captions.")] = False,
+    burn_in: Annotated[bool, typer.Option("--burn-in", help="Also a video with its captions in the picture.")] = False,
     no_precise: Annotated[bool, typer.Option("--no-precise", help="Cut at keyframes, without encoding.")] = False,
     language: Annotated[str | None, typer.Option(help="Of the speech, such as en.")] = None,
     priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
@@ -46,11 +49,14 @@ def submit(
 ) -> None:
     """Ask for a job."""
     given = {
-        "source": None if source is None else _source(source),
+        "source": None if source is None else source_of(source),
         "clips": [_clip(text, n) for n, text in enumerate(clip)] if clip else None,
         "qualities": quality or None,
+        "formats": format or None,
+        "thumbnail": True if thumbnail else None,
         "targets": target or None,
         "captions": False if no_captions else None,
+        "burn_in": burn_in or None,
         "precise": False if no_precise else None,
         "language": language,
         "priority": priority,
@@ -86,7 +92,7 @@ def _accepted(db: Database, job_id: Any, *, as_json: bool) -> None:
         say.line(f"See it move: ironclip watch {words.short(job['id'])}", "dim")
 
 
-def _source(text: str) -> str:
+def source_of(text: str) -> str:
     """A file's name means the file in this folder: workers have another one."""
     return text if not text.strip() or SCHEME.match(text) else str(Path(text).absolute())
 

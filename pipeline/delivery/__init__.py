@@ -16,16 +16,40 @@ from typing import Any
 from pipeline import crashpoints
 from pipeline.core.errors import SettingInvalid
 from pipeline.crashpoints import At
-from pipeline.delivery import file
-from pipeline.delivery.target import HASH_LENGTH, Progress, Stored, Target, published_key, unseen
+from pipeline.delivery import file, s3, sftp
+from pipeline.delivery.target import (
+    HASH_LENGTH,
+    Progress,
+    Stored,
+    Target,
+    folder_of,
+    published_key,
+    published_keys,
+    unseen,
+)
 from pipeline.files import Check, go_on
 from pipeline.settings import Settings
 
-__all__ = ["HASH_LENGTH", "LOCAL", "Delivered", "Stored", "Target", "deliver", "load", "published_key"]
+__all__ = [
+    "HASH_LENGTH",
+    "LOCAL",
+    "Delivered",
+    "Stored",
+    "Target",
+    "deliver",
+    "folder_of",
+    "load",
+    "published_key",
+    "published_keys",
+]
 
 LOCAL = "local"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
-KINDS: dict[str, Callable[[str, Mapping[str, Any]], Target]] = {"file": file.from_options}
+KINDS: dict[str, Callable[[str, Mapping[str, Any]], Target]] = {
+    "file": file.from_options,
+    "s3": s3.from_options,
+    "sftp": sftp.from_options,
+}
 
 
 @dataclass(frozen=True)

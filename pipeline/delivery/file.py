@@ -10,15 +10,27 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from pipeline import crashpoints
 from pipeline.core.errors import ScratchLost, SettingInvalid, TargetError, TargetNotFound, TargetRefused, UploadFailed
 from pipeline.crashpoints import At
-from pipeline.delivery.target import Progress, Stored, key_parts, parts_for, translated, unseen
+from pipeline.delivery.target import (
+    Progress,
+    Stored,
+    Tidied,
+    key_parts,
+    opened_source,
+    parts_for,
+    translated,
+    unreadable_source,
+    unseen,
+)
 from pipeline.files import Check, chunks, go_on, sync_folder, write_all
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -51,7 +63,7 @@ class FileTarget:
         """
         *folders, leaf = parts_for(key, sha256)
         part = f".part-{secrets.token_hex(8)}"
-        with _source(path) as source, self._folder(folders, create=True) as folder:
+        with opened_source(path) as source, self._folder(folders, create=True) as folder:
             size = os.fstat(source).st_size
             try:
                 sent = self._write(source, part, folder, check, lambda done: on_progress(done, 2 * size))
@@ -83,6 +95,15 @@ class FileTarget:
         with suppress(_NothingThere), self._folder(folders) as folder, self._errors():
             os.unlink(leaf, dir_fd=folder)
             sync_folder(folder)
+
+    def tidy(self, folder: str, keep: Collection[str], older_than: timedelta) -> Tidied:
+        """Remove whatever below the folder is none of the keys in `keep` and was not touched for this long."""
+        *parents, last = key_parts(folder)
+        try:
+            with self._folder(parents) as parent, self._errors():
+                return _tidied(parent, last, folder, frozenset(keep), time.time() - older_than.total_seconds())
+        except _NothingThere:
+            return Tidied()
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -136,7 +157,7 @@ class FileTarget:
     def _write(self, source: int, part: str, folder: int, check: Check, moved: Callable[[int], None]) -> str:
         digest, done = hashlib.sha256(), 0
         with self._opened(part, CREATE, folder) as fd:
-            for chunk in chunks(source, _lost):
+            for chunk in chunks(source, unreadable_source):
                 check()
                 with self._errors():
                     write_all(fd, chunk)
@@ -160,24 +181,34 @@ class FileTarget:
         return translated(self.name, "reading back", exc)
 
 
-class _NothingThere(UploadFailed):
-    """A name below the root does not exist: an answer for head and delete, a race with a remover for put."""
-
-
-def _lost(exc: OSError) -> ScratchLost:
-    return ScratchLost(f"A finished file cannot be read: {exc.strerror}.")
-
-
-@contextmanager
-def _source(path: Path) -> Iterator[int]:
+def _tidied(parent: int, name: str, path: str, keep: frozenset[str], before: float) -> Tidied:
+    """Tidy one folder and those in it; never through a link, which is removed like a file."""
+    done = Tidied()
+    fd = os.open(name, FOLDER, dir_fd=parent)
     try:
-        fd = os.open(path, os.O_RDONLY)
-    except OSError as exc:
-        raise ScratchLost(f"{path.name} cannot be read: {exc.strerror}.") from exc
-    try:
-        yield fd
+        for entry in list(os.scandir(fd)):
+            inner = f"{path}/{entry.name}"
+            with suppress(FileNotFoundError):  # somebody else removed it meanwhile
+                if entry.is_dir(follow_symlinks=False):
+                    more = _tidied(fd, entry.name, inner, keep, before)
+                elif inner in keep:
+                    continue
+                elif entry.stat(follow_symlinks=False).st_mtime > before:
+                    more = Tidied(young=1)
+                else:
+                    os.unlink(entry.name, dir_fd=fd)
+                    more = Tidied(removed=1)
+                done = Tidied(done.removed + more.removed, done.young + more.young)
+        sync_folder(fd)
     finally:
         os.close(fd)
+    with suppress(OSError):  # not empty
+        os.rmdir(name, dir_fd=parent)
+    return done
+
+
+class _NothingThere(UploadFailed):
+    """A name below the root does not exist: an answer for head and delete, a race with a remover for put."""
 
 
 def from_options(name: str, options: Mapping[str, Any]) -> FileTarget:

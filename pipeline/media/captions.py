@@ -54,6 +54,16 @@ class Transcript:
         """All of it as one text."""
         return _joined((line.text for line in self.lines), self.language)
 
+    @property
+    def confidence(self) -> float | None:
+        """How sure the engine was of its words, on average, from 0 to 1; None if there are none."""
+        return round(sum(w.probability for w in self.words) / len(self.words), 3) if self.words else None
+
+
+def base_language(language: str | None) -> str | None:
+    """The language without its country: engines know `en`, not `en-GB`."""
+    return None if language is None else language.partition("-")[0].lower()
+
 
 def transcript(words: Iterable[Word], *, language: str, engine: str, duration_s: float) -> Transcript:
     """A transcript of these words, put in order and grouped into lines."""
@@ -129,20 +139,20 @@ def to_srt(spoken: Transcript) -> str:
     """SubRip. It knows no escapes, so brackets that players would take for markup are replaced by their likes."""
     return "".join(
         f"{number}\n{_clock(start, ',')} --> {_clock(end, ',')}\n{text.translate(LIKE_BRACKETS)}\n\n"
-        for number, (start, end, text) in enumerate(_cues(spoken.lines), start=1)
+        for number, (start, end, text) in enumerate(cues(spoken.lines), start=1)
     )
 
 
 def to_vtt(spoken: Transcript) -> str:
     """WebVTT, with its escapes."""
-    cues = "".join(
+    written = "".join(
         f"{_clock(start, '.')} --> {_clock(end, '.')}\n{html.escape(text, quote=False)}\n\n"
-        for start, end, text in _cues(spoken.lines)
+        for start, end, text in cues(spoken.lines)
     )
-    return f"WEBVTT\n\n{cues}"
+    return f"WEBVTT\n\n{written}"
 
 
-def _cues(lines: Iterable[Line]) -> Iterable[tuple[int, int, str]]:
+def cues(lines: Iterable[Line]) -> Iterable[tuple[int, int, str]]:
     """Start and end in milliseconds, each cue after the one before and at least a millisecond long."""
     earliest = 0
     for line in lines:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.core import ladder
-from pipeline.core.errors import SourceTooShort, SourceUnreadable
+from pipeline.core.errors import SourceTooShort, SourceTruncated, SourceUnreadable
 from pipeline.files import Check, go_on
 from pipeline.media import ffmpeg, probe
 from pipeline.media.ffmpeg import OnProgress, Stream
@@ -72,12 +72,7 @@ def plan_cut(
 ) -> Cut:
     """Decide how to make a clip; an end past the source's is the source's. SourceTooShort if nothing is left."""
     video = facts.video
-    # A stream of pictures may be shorter than the sound; the clip is as long as what can be seen.
-    available_s = min(facts.duration_s, video.duration_s or facts.duration_s) if video else facts.duration_s
-    end_s = available_s if end_s is None else min(end_s, available_s)
-    least_s = video.frame_s if video else 0.02
-    if end_s - start_s < least_s / 2:
-        raise SourceTooShort(f"The clip begins at {start_s:g} s, but the source ends at {available_s:.3f} s.")
+    end_s = end_of(facts, start_s, end_s)
     width, height = ladder.size_for(quality, *video.shown_size) if video else (None, None)
     obstacle = _why_not_copied(facts, quality)
     if obstacle is None and video is not None:
@@ -89,14 +84,30 @@ def plan_cut(
     return Cut("encode", obstacle or "there is no picture", start_s, end_s, width, height, tolerance_s)
 
 
+def end_of(facts: probe.Facts, start_s: float, end_s: float | None) -> float:
+    """Where a clip really ends: an end past the source's is the source's.
+
+    SourceTooShort if nothing is left, SourceTruncated if the piece reaches into what the source claims and lacks.
+    """
+    video = facts.video
+    # A stream of pictures may be shorter than the sound; the clip is as long as what can be seen.
+    available_s = min(facts.duration_s, video.duration_s or facts.duration_s) if video else facts.duration_s
+    if facts.claimed_s is not None and (end_s is None or end_s > available_s):
+        raise SourceTruncated(f"The source claims {facts.claimed_s:.3f} s and breaks off at {available_s:.3f} s.")
+    end_s = available_s if end_s is None else min(end_s, available_s)
+    if end_s - start_s < (video.frame_s if video else 0.02) / 2:
+        raise SourceTooShort(f"The clip begins at {start_s:g} s, but the source ends at {available_s:.3f} s.")
+    return end_s
+
+
 def _why_not_copied(facts: probe.Facts, quality: str) -> str | None:
     """The first reason, if any, for which the packets cannot go into an mp4 as they are."""
     if quality != ladder.SOURCE:
         return f"{quality} is another size"
     if facts.video is None:
         return "there is no picture"
-    if _demuxer(facts) != COPY_CONTAINER:
-        return f"{_demuxer(facts)} cannot be cut exactly at a keyframe"
+    if demuxer(facts) != COPY_CONTAINER:
+        return f"{demuxer(facts)} cannot be cut exactly at a keyframe"
     if facts.video.codec not in COPY_VIDEO:
         return f"{facts.video.codec} video does not belong in mp4"
     if facts.audio and facts.audio[0].codec not in COPY_AUDIO:
@@ -122,9 +133,7 @@ def _plan_copy(source: Path, video: probe.Video, start_s: float, end_s: float, p
 
 
 def _frame_at(source: Path, video: probe.Video, at_s: float) -> float:
-    """How long the picture stands that is shown at this time; with a variable rate that may be longer than most."""
-    if not video.has_variable_rate:
-        return video.frame_s
+    """How long the picture stands that is shown at this time: longer than most, where the clock leaps or varies."""
     shown = sorted(p.at_s for p in probe.pictures(source, at_s, at_s))
     return max([video.frame_s, *(later - earlier for earlier, later in pairwise(shown) if earlier <= at_s <= later)])
 
@@ -169,6 +178,7 @@ def make_clip(
     check: Check = go_on,
     on_progress: OnProgress = ffmpeg.ignore,
     timeout_s: float | None = None,
+    decode: bool = False,
 ) -> Measured:
     """Make the clip and verify it; what was measured is given back. The file is `out_path`, not yet published."""
     graph = _copied(source, facts, cut) if cut.mode == "copy" else _encoded(source, facts, cut)
@@ -180,7 +190,7 @@ def make_clip(
         on_progress=on_progress,
         timeout_s=timeout_s,
     )
-    return verify(out_path, expected(facts, cut), check)
+    return verify(out_path, expected(facts, cut), check, decode=decode)
 
 
 def expected(facts: probe.Facts, cut: Cut) -> Expected:
@@ -192,6 +202,7 @@ def expected(facts: probe.Facts, cut: Cut) -> Expected:
         has_audio=None if cut.mode == "copy" else facts.has_audio,  # a copy has the source's silences
         width=cut.width,
         height=cut.height,
+        pictures=cut.pictures,
     )
 
 
@@ -210,7 +221,7 @@ def _copied(source: Path, facts: probe.Facts, cut: Cut) -> _Graph:
     assert facts.video is not None
     # A microsecond up: a start that was rounded below its keyframe would begin with the one before.
     start = math.ceil(cut.start_s * 1e6) / 1e6
-    opened = ffmpeg.opened(source, ss=f"{start:.6f}", f=_demuxer(facts))
+    opened = ffmpeg.opened(source, ss=f"{start:.6f}", f=demuxer(facts))
     streams = [opened[str(facts.video.index)]]
     options = {"c": "copy", "t": f"{cut.duration_s:.6f}", "frames:v": cut.pictures, **MUX}
     if facts.video.codec == "hevc":
@@ -223,10 +234,10 @@ def _copied(source: Path, facts: probe.Facts, cut: Cut) -> _Graph:
 def _encoded(source: Path, facts: probe.Facts, cut: Cut) -> _Graph:
     if facts.video is None and not facts.audio:
         raise SourceUnreadable("The source has neither video nor audio.")
-    seek_s = _seek_to(source, facts, cut.start_s)
+    seek_s = seek_to(source, facts, cut.start_s)
     # Not even to 0 when it need not seek: some demuxers land behind the first keyframe.
     seek = {"ss": f"{seek_s:.6f}"} if seek_s > 0 else {}
-    opened = ffmpeg.opened(source, f=_demuxer(facts), **seek)
+    opened = ffmpeg.opened(source, f=demuxer(facts), **seek)
     length = f"{cut.duration_s:.6f}"
     lead = f"{cut.start_s - seek_s:.6f}"
     options: dict[str, Any] = {"t": length, **MUX}
@@ -239,26 +250,30 @@ def _encoded(source: Path, facts: probe.Facts, cut: Cut) -> _Graph:
         streams.append(picture.filter("scale", cut.width, cut.height).filter("setsar", 1))
         options |= ENCODE_VIDEO
     if facts.audio:
-        # Silence fills gaps and a missing beginning or end, so that sound and picture stay together.
-        sound = opened[str(facts.audio[0].index)].filter("atrim", start=lead).filter("asetpts", f"PTS-{lead}/TB")
-        streams.append(sound.filter("aresample", **{"async": 1, "first_pts": 0}).filter("apad", whole_dur=length))
+        streams.append(sound_of(opened, facts, lead, length))
         options |= ENCODE_AUDIO
     return _Graph(tuple(streams), options)
 
 
-def _demuxer(facts: probe.Facts) -> str:
+def sound_of(opened: Stream, facts: probe.Facts, lead: str, length: str) -> Stream:
+    """The first track from `lead` on. Silence fills gaps and a missing beginning or end: it stays with the picture."""
+    sound = opened[str(facts.audio[0].index)].filter("atrim", start=lead).filter("asetpts", f"PTS-{lead}/TB")
+    return sound.filter("aresample", **{"async": 1, "first_pts": 0}).filter("apad", whole_dur=length)
+
+
+def demuxer(facts: probe.Facts) -> str:
     """Read the file as what the probe took it for, whatever its first bytes say by then."""
     return facts.container.split(",")[0]
 
 
-def _seek_to(source: Path, facts: probe.Facts, start_s: float) -> float:
+def seek_to(source: Path, facts: probe.Facts, start_s: float) -> float:
     """Where ffmpeg is sent to before it decodes towards the start.
 
     With an index it finds the keyframe by itself. Without one it may land behind it and lose the first pictures, so
     it is sent to well before the keyframe that is needed.
     """
-    if _demuxer(facts) == COPY_CONTAINER or start_s <= SEEK_MARGIN_S:
-        return start_s if _demuxer(facts) == COPY_CONTAINER else 0.0
+    if demuxer(facts) == COPY_CONTAINER or start_s <= SEEK_MARGIN_S:
+        return start_s if demuxer(facts) == COPY_CONTAINER else 0.0
     if facts.video is None:
         return start_s - SEEK_MARGIN_S
     before = probe.keyframes(source, start_s, span_s=0.0)

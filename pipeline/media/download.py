@@ -1,119 +1,78 @@
-"""How is a source fetched over http(s), within its limits?
+"""How is a source fetched over http(s)?
 
-Every hop of a redirect is resolved and judged by us, and connected to by its address. The transfer runs in a thread
-of its own, so that the caller can look twice a second whether it may go on, whatever the server does or does not do.
-The limits hold whatever the server claims: bytes are counted as they come, and the clock runs from the start.
+Every hop of a redirect is resolved and judged by us, and connected to by its address. What broke off is gone on with
+where it ended, if the server vouches for it (Range and If-Range); else it begins anew. Nothing is unpacked on the way:
+what arrives is what is counted and kept.
 """
 
 from __future__ import annotations
 
-import errno
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import NoReturn
 
 import httpx
 
 from pipeline.core.errors import (
-    ScratchFull,
     SourceDown,
     SourceError,
     SourceForbidden,
-    SourceNotFound,
     SourceTimeout,
-    SourceTooLarge,
+    SourceUnreadable,
     UpstreamFailure,
 )
 from pipeline.files import Check
 from pipeline.media import address
+from pipeline.media.partial import Origin
+from pipeline.media.transfer import REFUSED, Limits, OnBytes, Transfer, carry, meaning
 
-OnBytes = Callable[[int, int | None], None]  # so many have come, of so many (if the server says)
+__all__ = ["Limits", "OnBytes", "SourceIsPage", "download"]
 
-CHUNK = 1 << 16
-CHECK_EVERY_S = 0.25
 REDIRECTS = 5
 CONNECT_S = 15.0
-SILENCE_S = 60.0  # a server that sends nothing for so long has broken off
-BUSY = frozenset({429, 503})
-GONE = frozenset({404, 410})
-REFUSED = frozenset({401, 402, 403, 407, 451})
+PAGES = ("text/html", "application/xhtml+xml")
+LISTS = ("mpegurl", "dash+xml")  # HLS and DASH: addresses of a film's pieces
+VAGUE = ("", "text/plain", "application/octet-stream", "binary/octet-stream")
+PAGE_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<!doctype html|<html|#EXTM3U|(?:<\?xml[^>]*>\s*)?<MPD[\s>])", re.I)
+CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How much, for how long, and which private hosts all the same."""
+class SourceIsPage(SourceUnreadable):
+    """At the source's address is a page or a list of pieces; the film is somewhere behind it.
 
-    max_bytes: int
-    timeout_s: float
-    exceptions: tuple[str, ...] = ()
+    A page that `refused` us may still open for a browser.
+    """
+
+    def __init__(self, host: str, refused: SourceError | None = None) -> None:
+        super().__init__(f"{host} answered with a page, not with a video.")
+        self.refused = refused
 
 
-def download(url: str, into: Path, limits: Limits, *, check: Check, on_progress: OnBytes) -> Path:
-    """Fetch the URL into this file, which appears only when it is complete."""
+def download(
+    url: str, into: Path, limits: Limits, *, check: Check, on_progress: OnBytes, earlier: Iterable[Path] = ()
+) -> Path:
+    """Fetch the URL into this file. `earlier`: folders in which dead leases may have left the beginning of it."""
     try:
-        transfer = _Transfer(url, into.with_name(into.name + ".part"), limits)
+        transfer = _Web(url, into.with_name(into.name + ".part"), limits)
     except httpx.InvalidURL as exc:
         raise SourceForbidden("The source's address cannot be read.") from exc
-    thread = threading.Thread(target=transfer.run, name="download", daemon=True)
-    deadline = time.monotonic() + limits.timeout_s
-    thread.start()
-    try:
-        while not transfer.ended.wait(CHECK_EVERY_S):
-            check()
-            on_progress(transfer.done, transfer.total)
-            if time.monotonic() > deadline:
-                raise SourceTimeout(
-                    f"{transfer.host} did not send the source within {limits.timeout_s:g} s.", service=transfer.service
-                )
-    finally:
-        # The thread may still sit in a read; it writes nothing more, and its file has a name that nobody looks at.
-        transfer.stopped.set()
-    if transfer.error is not None:
-        raise transfer.error
-    on_progress(transfer.done, transfer.total)
-    transfer.part.rename(into)
-    return into
+    return carry(transfer, into, check=check, on_progress=on_progress, earlier=earlier)
 
 
-class _Transfer:
-    """One download, seen from both threads."""
+class _Web(Transfer):
+    """One download over http(s)."""
 
     def __init__(self, url: str, part: Path, limits: Limits) -> None:
-        self.url = httpx.URL(url)
-        self.host = self.url.host
-        self.part = part
-        self.limits = limits
-        self.done = 0
-        self.total: int | None = None
-        self.error: BaseException | None = None
-        self.stopped = threading.Event()
-        self.ended = threading.Event()
+        self.asked_for = self.url = httpx.URL(url)
+        super().__init__(self.url.host, part, limits)
 
-    @property
-    def service(self) -> str:
-        """The breaker that a fault of this server counts for."""
-        return f"source:{self.host}"
-
-    def run(self) -> None:
-        """Fetch, and leave either a complete `.part` file or the error."""
-        try:
-            self._fetch()
-        except SourceError as exc:
-            self.error = exc
-        except OSError as exc:
-            full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
-            self.error = ScratchFull("There is no room left for the source.") if full else exc
-        except BaseException as exc:
-            self.error = exc
-        finally:
-            self.ended.set()
-
-    def _fetch(self) -> None:
+    def fetch_once(self) -> None:
+        """From the address that was asked for, through its redirects, to the file."""
+        self.url, self.host = self.asked_for, self.asked_for.host
         # No proxy of the environment: it would resolve names for us, behind the guard.
-        timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
+        timeout = httpx.Timeout(self.limits.stall_s, connect=CONNECT_S)
         with httpx.Client(trust_env=False, verify=True, timeout=timeout, follow_redirects=False) as client:
             for _ in range(REDIRECTS + 1):
                 onward = self._hop(client)
@@ -155,46 +114,106 @@ class _Transfer:
         request = client.build_request(
             "GET",
             self.url.copy_with(host=literal, username=None, password=None),
-            headers={"Host": self.url.netloc.decode().rpartition("@")[2], "Accept-Encoding": "identity"},
+            headers={
+                "Host": self.url.netloc.decode().rpartition("@")[2],
+                "Accept-Encoding": "identity",
+                **self._from_where_it_ended(),
+            },
             extensions={"sni_hostname": self.host},
         )
         credentials = httpx.BasicAuth(self.url.username, self.url.password) if self.url.userinfo else None
         response = client.send(request, stream=True, auth=credentials)
         try:
-            if response.has_redirect_location:
-                return self.url.join(response.headers["Location"])
-            if response.status_code != 200:
-                self._refuse(response.status_code)
-            self._save(response)
-            return None
+            return self._take(response)
         finally:
             response.close()
 
-    def _refuse(self, status: int) -> NoReturn:
-        """Say what the server's answer means for us."""
-        if status in GONE:
-            raise SourceNotFound(f"{self.host} has nothing at this address (HTTP {status}).")
-        if status in REFUSED:
-            raise SourceForbidden(f"{self.host} does not let us have the source (HTTP {status}).")
-        if status in BUSY:
-            raise SourceDown(f"{self.host} takes no requests now (HTTP {status}).", service=self.service)
-        if status >= 500 or status in (408, 425):
-            raise UpstreamFailure(f"{self.host} answered with HTTP {status}.", service=self.service)
-        raise SourceNotFound(f"{self.host} did not send a file (HTTP {status}).")
+    def _from_where_it_ended(self) -> dict[str, str]:
+        origin = self.part.origin
+        if origin is None or origin.place != self._place() or not self.part.start:
+            return {}
+        return {"Range": f"bytes={self.part.start}-", "If-Range": origin.mark}
 
-    def _save(self, response: httpx.Response) -> None:
+    def _take(self, response: httpx.Response) -> httpx.URL | None:
+        """Save what came; or the URL to ask next: the same one, if what we have cannot be gone on with."""
+        if response.has_redirect_location:
+            return self.url.join(response.headers["Location"])
+        has_asked_for_rest = "Range" in response.request.headers
+        if response.status_code == 206 and has_asked_for_rest and self._fits(response):
+            assert self.part.origin is not None
+            self.total = self.part.origin.total
+            self.save(response.iter_raw(), self.part.continued())
+        elif response.status_code in (206, 416) and has_asked_for_rest:
+            self.part.forget()
+            return self.url
+        elif response.status_code == 200:
+            self._save_whole(response)
+        else:
+            refusal = meaning(response.status_code, self.host)
+            if response.status_code in REFUSED and _kind(response) in PAGES:
+                raise SourceIsPage(self.host, refusal)
+            raise refusal
+        return None
+
+    def _fits(self, response: httpx.Response) -> bool:
+        """Whether this is the rest of what we have, and not the middle of something else."""
+        said = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        origin, mark = self.part.origin, response.headers.get("ETag")
+        if said is None or origin is None or _is_packed(response):
+            return False
+        is_same = mark is None or not origin.mark.startswith('"') or mark == origin.mark
+        return is_same and (int(said[1]), int(said[2])) == (self.part.start, origin.total)
+
+    def _save_whole(self, response: httpx.Response) -> None:
+        kind = _kind(response)
+        if kind in PAGES or kind.endswith(LISTS):
+            raise SourceIsPage(self.host)
+        if _is_packed(response):
+            raise SourceUnreadable(f"{self.host} packs the source ({response.headers['Content-Encoding'][:20]}).")
         claimed = response.headers.get("Content-Length", "")
         self.total = int(claimed) if claimed.isdecimal() else None
-        self._within(self.total or 0)
-        with self.part.open("wb") as file:
-            for chunk in response.iter_bytes(CHUNK):
-                if self.stopped.is_set():
-                    return
-                self.done += len(chunk)
-                self._within(self.done)
-                file.write(chunk)
-            file.flush()
+        self.limits.hold(self.total or 0)
+        pieces = response.iter_raw()
+        self.save(self._no_page(pieces) if kind in VAGUE else pieces, self.part.begun(self._origin(response)))
 
-    def _within(self, size: int) -> None:
-        if size > self.limits.max_bytes:
-            raise SourceTooLarge(f"The source is larger than {self.limits.max_bytes} bytes.")
+    def _no_page(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """The same pieces, unless they are a page whose server does not say what it sends."""
+        for number, piece in enumerate(pieces):
+            if number == 0 and PAGE_BEGINS.match(piece):
+                raise SourceIsPage(self.host)
+            yield piece
+
+    def _origin(self, response: httpx.Response) -> Origin | None:
+        mark = _mark(response)
+        if mark is None or self.total is None or response.headers.get("Accept-Ranges", "").lower() == "none":
+            return None
+        return Origin(self._place(), mark, self.total)
+
+    def _place(self) -> str:
+        """The address without its query, which is often a signature that changes each time."""
+        where = f"{self.url.scheme}://{self.url.netloc.decode().rpartition('@')[2]}{self.url.path}"
+        return hashlib.sha256(where.encode()).hexdigest()
+
+
+def _kind(response: httpx.Response) -> str:
+    """What the server says it is, in small letters."""
+    said: str = response.headers.get("Content-Type", "")
+    return said.partition(";")[0].strip().lower()
+
+
+def _is_packed(response: httpx.Response) -> bool:
+    return response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity")
+
+
+def _mark(response: httpx.Response) -> str | None:
+    """What tells this content from any other: a strong ETag, or a date that is old enough to be one."""
+    etag: str = response.headers.get("ETag", "").strip()
+    if etag.startswith('"') and etag.endswith('"') and len(etag) > 2:
+        return etag
+    changed: str = response.headers.get("Last-Modified", "")
+    try:
+        age = parsedate_to_datetime(response.headers["Date"]) - parsedate_to_datetime(changed)
+    except (KeyError, TypeError, ValueError):
+        return None
+    # A file that changes twice within a second has one date for both.
+    return changed if age.total_seconds() >= 1 and not etag else None

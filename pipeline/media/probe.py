@@ -1,15 +1,12 @@
 """What is in this media file?
 
-Read with PyAV, in this process: the wheel's ffmpeg brings no ffprobe, and this takes milliseconds. Only containers
-that hold their own media are opened: a playlist or a concat list would make us read other files and addresses.
+Read with PyAV, in this process: the wheel's ffmpeg brings no ffprobe, and this takes milliseconds.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -22,13 +19,9 @@ from av.video.stream import VideoStream
 
 from pipeline.core.errors import SourceUnreadable
 from pipeline.files import Check, go_on, sha256_of
+from pipeline.media.ends import CLAIMING, LACKING_S, Ends, cut_off_at, measured, promised, true_end
+from pipeline.media.opening import reading
 
-# The demuxers that read one file and nothing else.
-CONTAINERS = (
-    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpegts,mpeg,mpegvideo,avi,flv,asf,ogg,mxf,gxf,dv,ivf,nut,rm,swf,wtv,"
-    "h264,hevc,m4v,obu,wav,w64,mp3,aac,ac3,eac3,flac,aiff,au,caf,amr"
-)
-READ_ONLY_THIS = {"protocol_whitelist": "file", "format_whitelist": CONTAINERS}
 FRAMES_TO_TRY = 100  # packets that are decoded in search of a first picture
 
 
@@ -46,6 +39,12 @@ class Video:
     pixel_aspect: Fraction = Fraction(1)
     duration_s: float | None = None
     has_variable_rate: bool = False
+    finest_fps: Fraction | None = None  # the rate at which no picture of a variable rate is lost
+
+    @property
+    def steady_fps(self) -> Fraction:
+        """The rate of a steady stream that shows the same."""
+        return self.finest_fps or self.fps if self.has_variable_rate else self.fps
 
     @property
     def frame_s(self) -> float:
@@ -80,6 +79,7 @@ class Facts:
     audio: tuple[Audio, ...]
     size_bytes: int
     start_s: float = 0.0
+    claimed_s: float | None = None  # what the header says, where the packets break off well before
 
     @property
     def has_audio(self) -> bool:
@@ -87,36 +87,39 @@ class Facts:
         return bool(self.audio)
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[av.container.InputContainer]:
-    """The file, opened for demuxing. Whatever PyAV finds wrong with it is SourceUnreadable."""
-    try:
-        with av.open(f"file:{path}", options=READ_ONLY_THIS, metadata_errors="replace") as media:
-            yield media
-    except av.error.ArgumentError as exc:  # what libav says of a demuxer that is not on the list
-        raise SourceUnreadable(f"{path.name} is a list of other files, or of a kind that is not read.") from exc
-    except av.error.FFmpegError as exc:
-        raise SourceUnreadable(f"{path.name} cannot be read as media: {exc.strerror or 'invalid data'}.") from exc
-
-
 def probe(path: Path) -> Facts:
     """The facts of a media file; SourceUnreadable for everything else, playlists and lists of files too."""
     with reading(path) as media:
         picture = _picture_stream(media)
-        audio = tuple(_audio(stream) for stream in media.streams.audio if _is_known(stream))
+        audio = tuple(_audio(stream) for stream in sorted(media.streams.audio, key=_is_aside) if _is_known(stream))
         if picture is None and not audio:
             raise SourceUnreadable(f"{path.name} has neither video nor audio.")
+        size_bytes, said_s = path.stat().st_size, (media.duration or 0) / av.time_base
+        cut_off_s = cut_off_at(media, size_bytes)
         facts = Facts(
-            duration_s=min((media.duration or 0) / av.time_base, _cut_off_at(media, path.stat().st_size)),
+            duration_s=said_s,
             container=media.format.name,
             video=_video(media, picture) if picture is not None else None,
             audio=audio,
-            size_bytes=path.stat().st_size,
+            size_bytes=size_bytes,
             start_s=(media.start_time or 0) / av.time_base,
         )
-    if facts.duration_s > 0:
+    if said_s <= 0:
+        ends = measured(path)
+        return replace(facts, duration_s=ends.all_s, video=_ending(facts.video, ends))
+    if CLAIMING.isdisjoint(facts.container.split(",")):
         return facts
-    return Facts(**{**vars(facts), "duration_s": _measured_duration(path)})
+    if "mov" in facts.container:
+        claimed_s = said_s if cut_off_s < said_s else None
+        return replace(facts, duration_s=min(said_s, cut_off_s), claimed_s=claimed_s)
+    ends = true_end(path, said_s)
+    claimed_s = said_s if ends.all_s < said_s - LACKING_S else promised(path, said_s)
+    return replace(facts, duration_s=min(said_s, ends.all_s), claimed_s=claimed_s, video=_ending(facts.video, ends))
+
+
+def _ending(video: Video | None, ends: Ends) -> Video | None:
+    """The pictures, which end where their last packet does, if the container does not say."""
+    return replace(video, duration_s=ends.video_s) if video and video.duration_s is None and ends.video_s else video
 
 
 def _picture_stream(media: av.container.InputContainer) -> VideoStream | None:
@@ -133,6 +136,11 @@ def _is_known(stream: av.stream.Stream) -> bool:
     return getattr(stream, "codec_context", None) is not None
 
 
+def _is_aside(stream: av.stream.Stream) -> bool:
+    """Whether a player would take another track first, where one is marked."""
+    return not stream.disposition & av.stream.Disposition.default
+
+
 def _video(media: av.container.InputContainer, stream: VideoStream) -> Video:
     context = stream.codec_context
     rate = stream.average_rate or stream.guessed_rate or stream.base_rate or Fraction(25)
@@ -147,6 +155,7 @@ def _video(media: av.container.InputContainer, stream: VideoStream) -> Video:
         pixel_aspect=stream.sample_aspect_ratio or Fraction(1),
         duration_s=float(stream.duration * stream.time_base) if stream.duration and stream.time_base else None,
         has_variable_rate=abs((stream.guessed_rate or rate) / rate - 1) > 0.01,
+        finest_fps=stream.guessed_rate,
     )
 
 
@@ -172,36 +181,6 @@ def _audio(stream: AudioStream) -> Audio:
         channels=context.channels,
         language=stream.language,
     )
-
-
-def _cut_off_at(media: av.container.InputContainer, size_bytes: int) -> float:
-    """Where an mp4 breaks off whose index points past the end of the file; infinity if it is whole."""
-    if "mp4" not in media.format.name.split(","):
-        return math.inf
-    return min((_first_beyond(stream, size_bytes) for stream in media.streams), default=math.inf)
-
-
-def _first_beyond(stream: av.stream.Stream, size_bytes: int) -> float:
-    at_s = math.inf
-    for number in range(len(stream.index_entries) - 1, -1, -1):
-        entry = stream.index_entries[number]
-        if entry.pos + entry.size <= size_bytes:
-            break
-        at_s = float(entry.timestamp * (stream.time_base or 0))
-    return at_s
-
-
-def _measured_duration(path: Path) -> float:
-    """The duration of a file whose header gives none (a recording that was never closed): the last packet's end."""
-    with reading(path) as media:
-        ends = [
-            float((packet.pts + (packet.duration or 0)) * packet.time_base) - (media.start_time or 0) / av.time_base
-            for packet in media.demux()
-            if packet.pts is not None
-        ]
-    if not ends or max(ends) <= 0:
-        raise SourceUnreadable(f"{path.name} has no duration.")
-    return max(ends)
 
 
 # -- looking at packets ----------------------------------------------------------------------------------------------
@@ -240,10 +219,10 @@ def _pictures(path: Path, from_s: float, to_s: float) -> Iterator[Packet]:
             if packet.pts is None:
                 continue
             decoded_s = float((packet.dts if packet.dts is not None else packet.pts) * stream.time_base) - zero_s
-            if decoded_s > to_s + 2.0:
-                return
             duration_s = float((packet.duration or 0) * stream.time_base) or frame_s
             yield Packet(float(packet.pts * stream.time_base) - zero_s, duration_s, bool(packet.is_keyframe))
+            if decoded_s > to_s + 2.0:
+                return
 
 
 def keyframes(path: Path, near_s: float, span_s: float = 15.0) -> tuple[float, ...]:

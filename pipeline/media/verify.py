@@ -1,7 +1,7 @@
 """Is a file that was made what was asked for?
 
 Headers lie: a truncated mp4 claims its full duration in every one of them. So the packets are counted, and the last
-one says how long the file really is. Decoding is not needed for that.
+one says how long the file really is. Decoding is not needed for that; who wants to pay for it can have it too.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import av.error
+from av.video.frame import VideoFrame
 
 from pipeline.core.errors import OutputEmpty, OutputInvalid, SourceUnreadable
 from pipeline.files import Check, go_on
-from pipeline.media.probe import reading
+from pipeline.media.opening import reading
 
 CHECK_EVERY_PACKETS = 500
 
@@ -29,6 +30,7 @@ class Expected:
     has_audio: bool | None = None  # True: from the beginning to the end
     width: int | None = None
     height: int | None = None
+    pictures: int | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class _Track:
     end_s: float = 0.0
 
 
-def verify(path: Path, expected: Expected, check: Check = go_on) -> Measured:
+def verify(path: Path, expected: Expected, check: Check = go_on, *, decode: bool = False) -> Measured:
     """What was measured, if the file is what was expected; OutputEmpty or OutputInvalid otherwise."""
     try:
         size = path.stat().st_size
@@ -61,6 +63,8 @@ def verify(path: Path, expected: Expected, check: Check = go_on) -> Measured:
     except (SourceUnreadable, av.error.FFmpegError) as exc:
         raise OutputInvalid(f"{path.name} cannot be read back: {exc}") from exc
     _compare(path.name, expected, video, audio, sizes)
+    if decode:
+        _decode(path, video.packets, check)
     lead = video if expected.has_video else audio
     return Measured(lead.end_s, video.packets, audio.packets, size)
 
@@ -83,9 +87,30 @@ def _measure(path: Path, check: Check) -> tuple[_Track, _Track, set[tuple[int, i
     return tracks["video"], tracks["audio"], sizes
 
 
+def _decode(path: Path, pictures: int, check: Check) -> None:
+    """See every picture and hear every sound; OutputInvalid for the first one that cannot be decoded."""
+    seen = 0
+    try:
+        with reading(path) as media:
+            for stream in media.streams:
+                stream.codec_context.thread_type = "AUTO"
+            for number, frame in enumerate(media.decode()):
+                if number % CHECK_EVERY_PACKETS == 0:
+                    check()
+                seen += isinstance(frame, VideoFrame)
+                if frame.is_corrupt:
+                    raise OutputInvalid(f"{path.name} is damaged at {frame.time or 0:.3f} s.")
+    except (SourceUnreadable, av.error.FFmpegError) as exc:
+        raise OutputInvalid(f"{path.name} cannot be decoded: {exc}") from exc
+    if seen != pictures:
+        raise OutputInvalid(f"{path.name} has {pictures} pictures, of which {seen} can be decoded.")
+
+
 def _compare(name: str, expected: Expected, video: _Track, audio: _Track, sizes: set[tuple[int, int]]) -> None:
     if expected.has_video != bool(video.packets):
         raise OutputInvalid(f"{name} has {video.packets} pictures.")
+    if expected.pictures not in (None, video.packets):
+        raise OutputInvalid(f"{name} has {video.packets} pictures instead of {expected.pictures}.")
     if expected.has_audio not in (None, bool(audio.packets)):
         raise OutputInvalid(f"{name} has {audio.packets} packets of sound.")
     if expected.width is not None and (expected.width, expected.height) not in sizes:

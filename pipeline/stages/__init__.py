@@ -25,12 +25,15 @@ class Definition:
     stalls_after: timedelta
     sla: Callable[[Settings], float | None] = lambda _settings: None
     rewinds_to: Stage | None = None  # who made the files that it may miss
+    burn_in_sla: Callable[[Settings], float] = lambda _settings: 0.0  # on top of that, where captions are burnt in
 
 
 STAGES: dict[Stage, Definition] = {
     Stage.RESOLVE: Definition(resolve, timedelta(minutes=30)),
     Stage.CLIP: Definition(clip, timedelta(minutes=10), lambda s: s.clip_sla_factor, Stage.RESOLVE),
     Stage.UPLOAD: Definition(upload, timedelta(minutes=5), rewinds_to=Stage.CLIP),
-    Stage.ASR: Definition(asr, timedelta(minutes=10), lambda s: s.asr_sla_factor, Stage.CLIP),
+    Stage.ASR: Definition(
+        asr, timedelta(minutes=10), lambda s: s.asr_sla_factor, Stage.CLIP, lambda s: s.burnin_sla_factor
+    ),
     Stage.FINALIZE: Definition(finalize, timedelta(minutes=5), rewinds_to=Stage.UPLOAD),
 }

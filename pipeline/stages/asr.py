@@ -1,87 +1,143 @@
-"""asr: what is said in each clip becomes words with times, as JSON, SRT and VTT, and goes to each target."""
+"""asr: what is said in each clip becomes words with times, as JSON, SRT and VTT, and goes to each target.
+
+Where it is asked for, the captions are also burnt into the picture. What cannot be made fails alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import AsrFailed, ScratchLost
-from pipeline.core.output import Output
-from pipeline.media import asr as engines
-from pipeline.media import captions, probe, sound
-from pipeline.stages import services
-from pipeline.stages.context import Context, Unit
+from pipeline.core.errors import AsrFailed, IronclipError, Kind, ScratchLost
+from pipeline.core.job import SHORTEST_DEADLINE
+from pipeline.core.output import BURN_IN, MASTER, SPOKEN, File, Output
+from pipeline.media import burnin, probe
+from pipeline.media.captions import Transcript
+from pipeline.media.ffmpeg import Progress
+from pipeline.stages.context import Context
 from pipeline.stages.delivering import deliver_outputs
 from pipeline.stages.done import Done
+from pipeline.stages.listening import listen, said_in, subtitles
 
-WRITERS: Mapping[str, Callable[[captions.Transcript], str]] = {"srt": captions.to_srt, "vtt": captions.to_vtt}
+CAPTIONS = "captions"
 FIRST_WORDS = 12
 
 
 def asr(ctx: Context) -> Done:
     """Transcribe each clip that can be heard; a silent one is skipped, one that was never made has failed."""
     outputs, settled = ctx.outputs(), ctx.settled()
+    wanted = [o for o in outputs if o.kind in SPOKEN and not o.is_out and o.id not in settled]
+    clips = list(dict.fromkeys(o.clip for o in wanted))
     heard: dict[str, str] = {}
-    for output in outputs:
-        if output.kind != "captions" or output.is_out or output.id in settled:
-            continue
+    for n, name in enumerate(clips):
         ctx.check()
-        clip = _clip_of(output, outputs)
-        if clip is None:
-            ctx.failed(output, AsrFailed("There is no clip to listen to."))
-            continue
-        path = _here(ctx, clip)
-        facts = probe.probe(path)
-        if not facts.has_audio:
-            ctx.skipped(output, "the clip has no sound")
-            continue
-        ctx.began(output)
-        units, text = _captions(ctx, output, path, facts)
-        ctx.made(output, *units)
-        heard[output.clip] = " ".join(text.split()[:FIRST_WORDS])
-    counts = deliver_outputs(ctx, [o for o in ctx.outputs() if o.kind == "captions"])
+        clip = _Clip(ctx, {o.kind: o for o in wanted if o.clip == name}, n, len(clips))
+        text = clip.make(_heard_in(name, outputs), is_mute=_is_mute(name, outputs))
+        if text is not None:
+            heard[name] = " ".join(text.split()[:FIRST_WORDS])
+    counts = deliver_outputs(ctx, [o for o in ctx.outputs() if o.kind in SPOKEN])
     return Done({"first_words": heard, "delivered": counts})
 
 
-def _clip_of(captions_output: Output, outputs: list[Output]) -> Output | None:
-    """A video output of the same clip; any quality sounds the same."""
-    return next((o for o in outputs if o.kind == "video" and o.clip == captions_output.clip and o.files), None)
+def _heard_in(clip: str, outputs: list[Output]) -> File | None:
+    """A file of the clip: a video in the first quality that was asked for, or what its HLS renditions sound like."""
+    made = [o for o in outputs if o.clip == clip and o.files]
+    sounds = [File(**o.facts["sound"]) for o in made if o.kind == MASTER and "sound" in o.facts]
+    return next(iter([*(o.files[0] for o in made if o.kind == "video"), *sounds]), None)
 
 
-def _here(ctx: Context, clip: Output) -> Path:
-    file = clip.files[0]
-    found = ctx.scratch.reuse(file.name, file.sha256, check=ctx.check)
-    if found is None:
-        raise ScratchLost(f"{file.name} is not on this machine.")
-    return found.path
+def _is_mute(clip: str, outputs: list[Output]) -> bool:
+    """Whether the clip was made, without anything to hear."""
+    return any(o.kind == MASTER and o.clip == clip and o.files and "sound" not in o.facts for o in outputs)
 
 
-def _captions(ctx: Context, output: Output, clip: Path, facts: probe.Facts) -> tuple[list[Unit], str]:
-    """The three files, and the words."""
+class _Clip:
+    """What is still to be made of one clip, and how far the whole stage is meanwhile."""
 
-    def transcribe(work: Path) -> Mapping[str, Any]:
-        def on_seconds(done_s: float, total_s: float) -> None:
-            ctx.progress(100 * done_s / total_s if total_s else None, done_s)
+    def __init__(self, ctx: Context, wanted: Mapping[str, Output], nth: int, of: int) -> None:
+        self._ctx, self._wanted, self._nth, self._of = ctx, wanted, nth, of
 
-        wav = ctx.scratch.path(f"{output.name}-sound.wav")
-        engine = engines.engine(ctx.settings)
-        with ctx.service(services.of_asr(ctx.settings.asr_engine)):
-            sound.extract(clip, facts, wav, check=ctx.check)
-            said = engine.transcribe(wav, language=ctx.request.language, check=ctx.check, on_progress=on_seconds)
-        wav.unlink()
-        work.write_text(captions.to_json(said), encoding="utf-8")
-        return {"engine": said.engine, "language": said.language, "words": len(said.words)}
+    def make(self, video: File | None, *, is_mute: bool) -> str | None:
+        """Make it; what is said, or None if nobody will hear it."""
+        if is_mute:
+            self._skip("the clip has no sound", *self._wanted.values())
+            return None
+        if video is None:
+            self._fail(AsrFailed("There is no clip to listen to."))
+            return None
+        found = self._ctx.scratch.reuse(video.name, video.sha256, check=self._ctx.check)
+        if found is None:
+            raise ScratchLost(f"{video.name} is not on this machine.")
+        facts = probe.probe(found.path)
+        if not facts.has_audio:
+            self._skip("the clip has no sound", *self._wanted.values())
+            return None
+        for output in self._wanted.values():
+            self._ctx.began(output)
+        try:
+            said = self._captions(found.path, facts)
+        except IronclipError as exc:
+            if exc.kind is not Kind.FAIL:
+                raise
+            self._fail(exc)
+            return None
+        if BURN_IN in self._wanted:
+            self._burn_in(self._wanted[BURN_IN], found.path, facts, said)
+        return said.text
 
-    spoken = ctx.file_once(f"{output.name}-json", ".json", transcribe)
-    transcript = captions.from_json(spoken.path.read_text(encoding="utf-8"))
-    units = [spoken]
-    for kind, write in WRITERS.items():
+    def _captions(self, clip: Path, facts: probe.Facts) -> Transcript:
+        output = self._wanted.get(CAPTIONS)
+        name = output.name if output else f"{self._wanted[BURN_IN].clip}-captions"
+        spoken = listen(self._ctx, name, clip, facts, self._on_seconds)
+        said = said_in(spoken)
+        if output is not None:
+            files = [spoken, *subtitles(self._ctx, name, said)]
+            self._ctx.transcribed(output, {"text": said.text, "language": said.language, "engine": said.engine})
+            self._ctx.made(output, *files)
+        return said
 
-        def make(work: Path, write: Callable[[captions.Transcript], str] = write) -> Mapping[str, Any]:
-            work.write_text(write(transcript), encoding="utf-8")
-            return {}
+    def _burn_in(self, output: Output, clip: Path, facts: probe.Facts, said: Transcript) -> None:
+        if not said.lines:
+            return self._skip("nothing is said in the clip", output)
 
-        units.append(ctx.file_once(f"{output.name}-{kind}", f".{kind}", make))
-    ctx.transcribed(output, {"text": transcript.text, "language": transcript.language, "engine": transcript.engine})
-    return units, transcript.text
+        def make(work: Path) -> Mapping[str, Any]:
+            def on_progress(seen: Progress) -> None:
+                share = min(1.0, seen.media_time_s / facts.duration_s) if facts.duration_s else 1.0
+                self._tell(0.5 + share / 2, facts.duration_s + seen.media_time_s)
+
+            folder = self._ctx.scratch.path("burnin/captions.ass").parent
+            time_s = {"timeout_s": _allowed_s(self._ctx, facts)}
+            measured = burnin.burn_in(
+                clip, facts, said, work, folder, check=self._ctx.check, on_progress=on_progress, **time_s
+            )
+            return asdict(measured)
+
+        try:
+            self._ctx.made(output, self._ctx.file_once(output.name, ".mp4", make))
+        except IronclipError as exc:
+            if exc.kind is not Kind.FAIL:
+                raise
+            self._ctx.failed(output, exc)
+
+    def _fail(self, error: IronclipError) -> None:
+        for output in self._wanted.values():
+            self._ctx.failed(output, error)
+
+    def _skip(self, why: str, *outputs: Output) -> None:
+        for output in outputs:
+            self._ctx.skipped(output, why)
+
+    def _on_seconds(self, done_s: float, total_s: float) -> None:
+        share = done_s / total_s if total_s else 1.0
+        self._tell(share / 2 if BURN_IN in self._wanted else share, done_s)
+
+    def _tell(self, share: float, value: float) -> None:
+        self._ctx.progress(100 * (self._nth + share) / self._of, self._nth * 1e6 + value)
+
+
+def _allowed_s(ctx: Context, facts: probe.Facts) -> float:
+    """How long the burning in of one clip may take."""
+    own_s = max(SHORTEST_DEADLINE.total_seconds(), facts.duration_s * ctx.settings.burnin_sla_factor)
+    return own_s if ctx.allowed_s is None else min(own_s, ctx.allowed_s)

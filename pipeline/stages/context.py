@@ -8,15 +8,16 @@ down. It knows nothing of rows, leases or Celery.
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline import crashpoints, log
+from pipeline import crashpoints, log, metrics
 from pipeline.core.errors import IronclipError, LeaseLost
 from pipeline.core.job import Job, OutputStatus
 from pipeline.core.output import File, Output
@@ -51,6 +52,14 @@ class Unit:
     facts: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Bundle:
+    """Finished files that were made together, and what is known of them."""
+
+    files: tuple[File, ...]
+    facts: Mapping[str, Any]
+
+
 @dataclass
 class Context:
     """Everything that a stage may touch."""
@@ -77,6 +86,10 @@ class Context:
         lease, began = self.job.lease, self.job.processing_started_at
         return (lease.deadline_at - began).total_seconds() if lease and began else None
 
+    @property
+    def is_last_attempt(self) -> bool:
+        return self.job.attempt_count >= self.job.max_attempts
+
     def service(self, name: str) -> AbstractContextManager[None]:
         """Around work that needs a service: BreakerOpen while it is given up; how it went is remembered."""
         return services.asking(self._db, self.job.id, name)
@@ -86,10 +99,19 @@ class Context:
         return outputs.of(self._db, self.job.id, self.job.building)
 
     def settled(self) -> set[int]:
-        """The outputs that an earlier run has completed and that lie at every target: nothing is left to do."""
-        there = Counter(d["output_id"] for d in self.deliveries() if d["status"] == "delivered")
+        """The outputs that an earlier run has completed and to which every target has said something: nothing is left
+        to do. A run that is to ask a target again begins without its answer."""
+        answers = Counter(d["output_id"] for d in self.deliveries() if d["status"] != "expired")
         whole = len(self.request.targets)
-        return {o.id for o in self.outputs() if o.status is OutputStatus.COMPLETED and there[o.id] == whole}
+        return {o.id for o in self.outputs() if o.status is OutputStatus.COMPLETED and answers[o.id] == whole}
+
+    def worse(self) -> list[str]:
+        """What the published generation has and the one that is being made does not: `output at target` each."""
+        before, now = self.job.generation, self.job.building
+        if before in (0, now):
+            return []
+        lost = outputs.held(self._db, self.job.id, before) - outputs.held(self._db, self.job.id, now)
+        return sorted(f"{name} at {target}" for name, target in lost)
 
     @cached_property
     def _records(self) -> dict[str, dict[str, Any]]:
@@ -121,6 +143,7 @@ class Context:
         done = self.reuse(key)
         if done is not None:
             logger.info("unit reused", extra={"unit": key})
+            metrics.count("checkpoint_resumes_total", stage=self.job.stage)
             return done
         work = self.scratch.path(f"{key}-work{suffix}")
         work.unlink(missing_ok=True)
@@ -136,6 +159,42 @@ class Context:
         )
         return Unit(made.path, file, facts)
 
+    def files_once(self, key: str, make: Callable[[Path], Mapping[str, Any]]) -> Bundle:
+        """The unit's files, made only if they are not all there and good.
+
+        `make` writes each into a folder of theirs as `<name>-work.<suffix>`, and tells facts about them. At a target
+        its path is `<name>.<suffix>`.
+        """
+        done = self._reuse_all(key)
+        if done is not None:
+            logger.info("unit reused", extra={"unit": key})
+            metrics.count("checkpoint_resumes_total", stage=self.job.stage)
+            return done
+        folder = self.scratch.path(f"{key}/any").parent
+        shutil.rmtree(folder)
+        folder.mkdir(mode=0o700)
+        with full_disk_is_ours():
+            facts = make(folder)
+        crashpoints.reached(At.UNIT_MADE)
+        self.check()
+        files = []
+        for work in sorted(folder.iterdir()):
+            path = f"{work.stem.removesuffix('-work')}{work.suffix}"
+            final = self.scratch.path(f"{key}/{Path(path).stem}-final{work.suffix}")
+            made = self.scratch.publish(work, final, check=self.check)
+            files.append(File(name=f"{key}/{final.name}", sha256=made.sha256, size=made.size, path=path))
+        crashpoints.reached(At.UNIT_NAMED)
+        self.remember(key, {"files": [asdict(file) for file in files], "facts": dict(facts)})
+        return Bundle(tuple(files), facts)
+
+    def _reuse_all(self, key: str) -> Bundle | None:
+        record = self.record(key)
+        if record is None:
+            return None
+        files = tuple(File(**file) for file in record["files"])
+        there = (self.scratch.reuse(file.name, file.sha256, check=self.check) for file in files)
+        return Bundle(files, record["facts"]) if all(there) else None
+
     # -- outputs -----------------------------------------------------------------------------------------------------
 
     def began(self, output: Output) -> None:
@@ -145,6 +204,15 @@ class Context:
         """The output's files are made; it counts as completed when finalize has verified them at their targets."""
         facts = {name: value for unit in units for name, value in unit.facts.items()}
         self._note(output, OutputStatus.IN_PROGRESS, files=[unit.file for unit in units], facts=facts)
+
+    def advanced(self, output: Output, percent: float, segments: tuple[int, int] | None = None) -> None:
+        """Say how far one output is; of a rendition also how many of its segments are made, of how many."""
+        told = {"segments_completed": segments[0], "segments_total": segments[1]} if segments else {}
+        self._must_be_ours(outputs.progressed(self._db, self.job.id, self._fence, output.id, percent, **told))
+
+    def bundled(self, output: Output, bundle: Bundle) -> None:
+        """As `made`, for files that belong together."""
+        self._note(output, OutputStatus.IN_PROGRESS, files=bundle.files, facts=bundle.facts)
 
     def missed(self, output: Output) -> None:
         """The output does not lie where it was delivered: it must come there once more."""
@@ -179,6 +247,12 @@ class Context:
                 error_code=error.code,
                 error_message=error.message[:4000],
             )
+        )
+
+    def undelivered(self, delivery: Mapping[str, Any]) -> None:
+        """What this target has taken does not lie there: it must be asked again."""
+        self._must_be_ours(
+            outputs.undelivered(self._db, self.job.id, self._fence, delivery["output_id"], delivery["target"])
         )
 
     def deliveries(self) -> list[dict[str, Any]]:

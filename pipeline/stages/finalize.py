@@ -11,6 +11,7 @@ from pipeline.core.errors import (
     BreakerOpen,
     IronclipError,
     NothingSucceeded,
+    RerenderIncomplete,
     ScratchLost,
     TargetError,
     TargetRefused,
@@ -40,9 +41,13 @@ def finalize(ctx: Context) -> Done:
     if how is None:
         failed = next((o for o in outputs if o.status is OutputStatus.FAILED), None)
         raise NothingSucceeded(f"No output succeeded{f': {failed.error_message}' if failed else ''}.")
+    if worse := ctx.worse():
+        raise RerenderIncomplete(
+            f"The new generation lacks {worse[0]}{f' and {len(worse) - 1} more' * (len(worse) > 1)}."
+        )
     if any(d["status"] == "refused" for d in deliveries):
         how = Outcome.PARTIAL
-    return Done({"manifest": _manifest(ctx, outputs, deliveries, how)}, outcome=how)
+    return Done(_manifest(ctx, outputs, deliveries, how), outcome=how)
 
 
 def _settle(ctx: Context, output: Output, deliveries: list[dict[str, Any]]) -> None:
@@ -70,11 +75,12 @@ def _see(ctx: Context, delivery: Mapping[str, Any]) -> None:
         with ctx.service(of_target(target.name)):
             there = target.head(file["key"], check=ctx.check)
         if there is None or there.sha256 != file["sha256"]:
+            ctx.undelivered(delivery)
             raise ScratchLost(f"{file['key']} is not whole at {target.name}.")
 
 
-def _manifest(ctx: Context, outputs: list[Output], deliveries: list[dict[str, Any]], how: Outcome) -> dict[str, str]:
-    """Publish the manifest; where it lies at each target that took it."""
+def _manifest(ctx: Context, outputs: list[Output], deliveries: list[dict[str, Any]], how: Outcome) -> dict[str, Any]:
+    """Publish the manifest; where it lies at each target that took it, and under which key."""
     content = {
         "job": str(ctx.job.id),
         "generation": ctx.job.building,
@@ -104,7 +110,7 @@ def _manifest(ctx: Context, outputs: list[Output], deliveries: list[dict[str, An
     raise_soonest(troubles)
     if not urls:
         raise TargetRefused("No target took the manifest.")
-    return urls
+    return {"manifest": urls, "key": key}
 
 
 def _entry(output: Output, deliveries: list[dict[str, Any]]) -> dict[str, Any]:

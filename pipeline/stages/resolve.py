@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import SourceUnreadable
+from pipeline.delivery.buckets import Buckets
 from pipeline.media import probe, source
 from pipeline.stages import services
 from pipeline.stages.context import Context
@@ -30,7 +31,7 @@ def resolve(ctx: Context) -> Done:
         "audio": [track.codec for track in facts.audio],
         "bytes": facts.size_bytes,
     }
-    return Done(found, expected_duration=timedelta(seconds=seconds * len(ctx.request.qualities)))
+    return Done(found, expected_duration=timedelta(seconds=seconds * ctx.request.renditions))
 
 
 def have_source(ctx: Context) -> Path:
@@ -44,7 +45,20 @@ def have_source(ctx: Context) -> Path:
             ctx.progress(100 * done / total if total else None, done)
 
         with ctx.service(services.of_source(asked_for)):
-            source.fetch(asked_for, ctx.scratch.dir, check=ctx.check, on_progress=on_bytes).rename(work)
+            source.fetch(
+                asked_for,
+                ctx.scratch.dir,
+                check=ctx.check,
+                on_progress=on_bytes,
+                earlier=_folders_of_others(ctx),
+                client_for=Buckets(ctx.targets, ctx.settings).client,
+            ).rename(work)
         return {"from": source.shown(asked_for)}
 
     return ctx.file_once("source", "", download).path
+
+
+def _folders_of_others(ctx: Context) -> list[Path]:
+    """Where earlier leases on this job worked: what they have of a download is read there, and never touched."""
+    own = ctx.scratch.dir
+    return [folder for folder in own.parent.iterdir() if folder != own]

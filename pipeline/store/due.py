@@ -22,6 +22,7 @@ from pipeline.core.routing import QUEUE_OF
 from pipeline.core.window import Rooms, Sight, Silence
 from pipeline.store.engine import Database, fetch
 from pipeline.store.gpu import IDLE_GPU
+from pipeline.store.jobs import Table
 from pipeline.store.rows import job_of, listed
 
 Door = Connection | Database  # the caller's transaction, or one statement alone
@@ -151,8 +152,11 @@ TAKE_ONE = text(f"""
 
 UNPUBLISH = text("UPDATE jobs SET published_at = NULL, queue = NULL WHERE id = ANY (:ids) AND status = 'queued'")
 
-PUT_BACK = text("""
-    UPDATE jobs SET published_at = NULL WHERE id = :id AND stage = :stage AND status = 'queued' RETURNING id""")
+PUT_BACK = {
+    table: text(f"""
+    UPDATE {table} SET published_at = NULL WHERE id = :id AND stage = :stage AND status = 'queued' RETURNING id""")
+    for table in Table
+}
 
 
 def take_due(db: Database, rooms: Rooms, limit: int, ageing: timedelta) -> list[Job]:
@@ -183,9 +187,9 @@ def unpublish(db: Database, ids: Iterable[UUID]) -> None:
     db.run(UNPUBLISH, ids=list(ids))
 
 
-def put_back(db: Database, job_id: UUID, stage: Stage) -> bool:
+def put_back(db: Database, job_id: UUID, stage: Stage, table: Table = Table.JOBS) -> bool:
     """Whoever got its message may not run it now: it waits unpublished. False: it does not stand at that stage."""
-    return bool(db.run(PUT_BACK, id=job_id, stage=stage))
+    return bool(db.run(PUT_BACK[table], id=job_id, stage=stage))
 
 
 # -- markers ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ nothing. Whoever asked for a job hears how it ended; operators hear alerts, pace
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -55,7 +54,7 @@ def relay(db: Database) -> int:
         if noted:
             outbox.forget(noted)
     for alert in told:
-        logger.warning("alert", extra={"alert": alert.type, "repeated": alert.repeated, **_flat(alert.data)})
+        logger.warning("alert", extra={"alert": alert.type, "repeated": alert.repeated, "about": dict(alert.data)})
         metrics.count("alerts_total", type=alert.type)
     for each in noted:
         _measure(each)
@@ -82,8 +81,7 @@ def _patterns(outbox: Relay, noted: Sequence[Noted], now: Settings) -> Iterator[
 
 
 def _of_alert(alert: Alert, endpoints: Sequence[Endpoint], now: Settings) -> Iterator[Parcel]:
-    payload = asdict(alert)
-    payload.pop("type")
+    payload = {"at": alert.at.isoformat(), "data": log.redacted(dict(alert.data)), "repeated": alert.repeated}
     for endpoint in endpoints:
         if endpoint.account is None and alert.type in (endpoint.types or (alert.type,)):
             yield Parcel(url=endpoint.url, type=alert.type, payload=payload, endpoint=endpoint.id)
@@ -116,17 +114,16 @@ def _of_job(db: Database, noted: Noted, endpoints: Sequence[Endpoint]) -> Iterat
 def _story(db: Database, noted: Noted) -> dict[str, Any]:
     """What happened, and the job as it is now: it may have moved on since."""
     happened = noted.happening
-    told: dict[str, Any] = {"at": happened.at, "job_id": str(happened.job_id), "data": dict(happened.data)}
+    told: dict[str, Any] = {"at": happened.at.isoformat(), "job_id": str(happened.job_id), "data": dict(happened.data)}
     assert happened.job_id is not None
     try:
         job = reads.one(db, happened.job_id)
     except NoSuchJob:  # removed since
         return told
-    shown = {name: job[name] for name in TOLD} | {"outputs": job["outputs"]}
+    shown = {name: _plain(job[name]) for name in TOLD} | {"outputs": job["outputs"]}
     manifest = job["context"].get("finalize", {}).get("manifest", {})
     return told | {"job": shown | {"id": str(job["id"]), "manifest": manifest}}
 
 
-def _flat(data: Any) -> dict[str, Any]:
-    """An alert's facts as fields of a line."""
-    return {f"about_{name}": str(value) if isinstance(value, datetime) else value for name, value in data.items()}
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -31,7 +31,7 @@ logger = log.get("webhooks")
 
 AT_ONCE = 16
 EACH = 4  # under way to one origin
-BUDGET_S = 15.0  # nothing new is begun after that
+BUDGET_S = 5.0  # upkeep holds nobody up for longer
 LOOK_S = 0.5  # while something is under way
 BASE, CAP = timedelta(seconds=10), timedelta(hours=1)
 
@@ -56,23 +56,31 @@ def webhooks() -> Sent:
 
 
 def _send_due(db: Database, now: Settings) -> Sent:
+    """Send while there is something to send, and not for long: whoever still hangs then is left to its thread."""
     end, lease = time.monotonic() + BUDGET_S, _lease(now)
     relayed, under_way, ended = 0, set[Future[bool]](), set[Future[bool]]()
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="webhook") as pool:
-        while True:
-            news = 0
-            if time.monotonic() < end:
-                news = relay(db)
-                relayed += news
-                room = AT_ONCE - len(under_way)
-                for each in rows.claim(db, room, each=EACH, lease=lease) if room else ():
-                    under_way.add(pool.submit(send, db, each, now))
-            if not under_way and not news:
-                break
-            done, under_way = wait(under_way, LOOK_S, FIRST_COMPLETED)
-            ended |= done
-    arrived = sum(1 for each in ended if each.result())
+    pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="webhook")
+    while time.monotonic() < end:
+        news = relay(db)
+        relayed += news
+        room = AT_ONCE - len(under_way)
+        for each in rows.claim(db, room, each=EACH, lease=lease) if room else ():
+            under_way.add(pool.submit(_try, db, each, now))
+        if not under_way and not news:
+            break
+        done, under_way = wait(under_way, LOOK_S, FIRST_COMPLETED)
+        ended |= done
+    pool.shutdown(wait=False)
+    arrived = sum(each.result() for each in ended)
     return Sent(relayed, arrived, len(ended) - arrived)
+
+
+def _try(db: Database, delivery: Claimed, now: Settings) -> bool:
+    try:
+        return send(db, delivery, now)
+    except Exception:  # its claim runs out, and it is sent again
+        logger.exception("webhook not written down", extra={"delivery": str(delivery.id)})
+        return False
 
 
 def _lease(now: Settings) -> timedelta:

@@ -10,12 +10,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+
+from pipeline.cli.app import run
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "pipeline.cli"]
 OURS = ("DATABASE_URL", "BROKER_URL", "REDIS_URL", "SCRATCH_DIR", "OUTPUT_DIR", "IRONCLIP_HOME")
+
+
+Type = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -86,3 +92,21 @@ def source(tmp_path: Path) -> Path:
     path = tmp_path / "film.mp4"
     path.write_bytes(b"not really a film")
     return path
+
+
+@pytest.fixture
+def typed(env: dict[str, str], capsys: pytest.CaptureFixture[str]) -> Type:
+    """Run a command in this process: its exit code and what it said."""
+
+    def type_(*argv: object) -> tuple[int, str, str]:
+        code = run([str(word) for word in argv])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return type_
+
+
+@pytest.fixture
+def queued(typed: Type, source: Path) -> UUID:
+    _, out, _ = typed("submit", source, "--clip", "1-2", "--json")
+    return UUID(json.loads(out)["id"])

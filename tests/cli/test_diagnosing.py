@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import text
 
 from pipeline import intake, settings
-from pipeline.cli.app import run
 from pipeline.core.job import Job, Stage, Status
 from pipeline.core.moves import Claim
 from pipeline.media import sample
@@ -22,24 +21,6 @@ from pipeline.store import jobs, workers
 from pipeline.store.engine import database
 
 Type = Callable[..., Any]
-
-
-@pytest.fixture
-def typed(env: dict[str, str], capsys: pytest.CaptureFixture[str]) -> Type:
-    """Run a command in this process: its exit code and what it said."""
-
-    def type_(*argv: object) -> tuple[int, str, str]:
-        code = run([str(word) for word in argv])
-        told = capsys.readouterr()
-        return code, told.out, told.err
-
-    return type_
-
-
-@pytest.fixture
-def queued(typed: Type, source: Path) -> UUID:
-    _, out, _ = typed("submit", source, "--clip", "1-2", "--json")
-    return UUID(json.loads(out)["id"])
 
 
 def claim(job: UUID, worker: str) -> None:

@@ -11,31 +11,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from pipeline.cli.app import run
 from pipeline.core.job import Job, Stage
 from pipeline.core.moves import Claim, Fail
 from pipeline.store import jobs
 from pipeline.store.engine import database
 
 Type = Callable[..., Any]
-
-
-@pytest.fixture
-def typed(env: dict[str, str], capsys: pytest.CaptureFixture[str]) -> Type:
-    """Run a command in this process: its exit code and what it said."""
-
-    def type_(*argv: object) -> tuple[int, str, str]:
-        code = run([str(word) for word in argv])
-        told = capsys.readouterr()
-        return code, told.out, told.err
-
-    return type_
-
-
-@pytest.fixture
-def queued(typed: Type, source: Path) -> UUID:
-    _, out, _ = typed("submit", source, "--clip", "1-2", "--json")
-    return UUID(json.loads(out)["id"])
 
 
 def test_submit_answers_with_the_id_of_a_job_that_is_published(ironclip: Type, source: Path) -> None:

@@ -98,3 +98,11 @@ def test_the_suffix_of_a_file_is_what_follows_its_last_dot():
 @pytest.mark.parametrize("status", OutputStatus)
 def test_an_output_is_final_when_nothing_more_will_happen_to_it(status: OutputStatus):
     assert status.is_final == (status in (DONE, FAILED, SKIPPED))
+
+
+def test_burnt_in_captions_are_one_more_output_for_each_clip():
+    request = parse({"source": "a.mp4", "clips": [{"name": "a"}, {"name": "b"}], "burn_in": True})
+
+    burnt = [row for row in wanted(request, price=7) if row.kind == "burnin"]
+
+    assert [(row.name, row.clip, row.price) for row in burnt] == [("a-burnin", "a", 7), ("b-burnin", "b", 7)]

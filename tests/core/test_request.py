@@ -78,6 +78,8 @@ BAD: list[tuple[str, Any, str, str | None]] = [
     ("an unknown format", asked(formats=["mp4", "gif"]), "UNKNOWN_FORMAT", "formats[1]"),
     ("a format twice", asked(formats=["hls", "hls"]), "FORMAT_TWICE", "formats[1]"),
     ("too many renditions", asked(clips=[{}] * 200, formats=["mp4", "hls"]), "TOO_MANY_OUTPUTS", "clips"),
+    ("burning in what is not made", asked(burn_in=True, captions=False), "BURN_IN_NEEDS_CAPTIONS", "burn_in"),
+    ("burning in as a number", asked(burn_in=1), "NOT_A_FLAG", "burn_in"),
     ("burning in without an mp4", asked(burn_in=True, formats=["hls"]), "BURN_IN_NEEDS_MP4", "burn_in"),
     ("a thumbnail in words", asked(thumbnail="yes"), "NOT_A_FLAG", "thumbnail"),
     ("no targets", asked(targets=[]), "TARGET_LIST_BAD", "targets"),

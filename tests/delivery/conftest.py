@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +13,19 @@ import pytest
 from pipeline import delivery
 from pipeline.settings import Settings
 from tests.delivery.places import PLACES, Place, Putter, Sample, sample_of
+from tests.delivery.servers import sshd, weed
+
+__all__ = ["sshd", "weed"]  # fixtures
 
 PUTTER = Path(__file__).with_name("putter.py")
 CHECKOUT = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return PLACES[request.param](tmp_path)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    made = PLACES[request.param](request, tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -38,29 +43,39 @@ def target(targets_file: Path, monkeypatch: pytest.MonkeyPatch) -> delivery.Targ
 
 @pytest.fixture
 def sample(tmp_path: Path) -> Sample:
-    return sample_of(tmp_path / "made" / "clip-final.mp4", os.urandom(3 * 1024 * 1024 + 17))
+    return sample_of(tmp_path / "made" / "clip-final.mp4", os.urandom(5 * 1024**2 + 17))
 
 
 @pytest.fixture
-def putter(targets_file: Path) -> Iterator[Putter]:
-    """Start a real process that puts a sample, stopping where it is told to (see putter.py)."""
+def targets_of(tmp_path: Path) -> Iterator[Callable[[str], Putter]]:
+    """Start real processes that put a sample at a target, stopping where they are told to (see putter.py)."""
     running: list[subprocess.Popen[str]] = []
 
-    def start(sample: Sample, wait_at: str, then: str = "go on") -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, str(PUTTER), str(sample.path), sample.key, sample.sha256, wait_at, then],
-            env=os.environ
-            | {"TARGETS_FILE": str(targets_file), "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *sys.path])},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        running.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "waiting\n"
-        return process
+    def of(toml: str) -> Putter:
+        told = tmp_path / "putter.toml"
+        told.write_text(toml)
 
-    yield start
+        def start(sample: Sample, wait_at: str, then: str = "go on") -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, str(PUTTER), str(sample.path), sample.key, sample.sha256, wait_at, then],
+                env=os.environ | {"TARGETS_FILE": str(told), "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *sys.path])},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            running.append(process)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "waiting\n"
+            return process
+
+        return start
+
+    yield of
     for process in running:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def putter(place: Place, targets_of: Callable[[str], Putter]) -> Putter:
+    return targets_of(place.toml)

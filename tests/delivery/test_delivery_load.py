@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import SettingInvalid
-from pipeline.delivery import Target, load, published_key
+from pipeline.core.output import File
+from pipeline.delivery import Target, folder_of, load, published_key, published_keys
 from pipeline.settings import Settings
 
 SHA = hashlib.sha256(b"").hexdigest()
@@ -63,6 +64,22 @@ def test_a_missing_targets_file_is_one_sentence(monkeypatch: pytest.MonkeyPatch,
         ('[targets.a]\nkind="file"\npath="relative"', "absolute 'path'"),
         ('[targets.a]\nkind="file"\npath=3', "absolute 'path'"),
         ('[targets.a]\nkind="file"\npath="/a"\npaht="/b"', "absolute 'path'"),
+        ('[targets.a]\nkind="s3"', "needs 'bucket'"),
+        ('[targets.a]\nkind="s3"\nbucket="b"\nsecret="x"', "has no option 'secret'"),
+        ('[targets.a]\nkind="s3"\nbucket="b"\nsecret_env="X"', "needs one of 'access_key'"),
+        ('[targets.a]\nkind="s3"\nbucket="b"\naccess_key="X"', "needs one of 'access_key'"),
+        ('[targets.a]\nkind="s3"\nbucket="b"\naccess_key="a"\nsecret_env="X"\nsecret_file="/x"', "one is enough"),
+        ('[targets.a]\nkind="s3"\nbucket="b"\nendpoint="host:9000"', "as 'endpoint'"),
+        ('[targets.a]\nkind="s3"\nbucket="b"\nendpoint="https://u:p@host"', "without a login"),
+        ('[targets.a]\nkind="s3"\nbucket="b"\nprefix="../x"', "'prefix' of plain names"),
+        ('[targets.a]\nkind="s3"\nbucket="b"\npart_mb=1', "from 5 to 5000"),
+        ('[targets.a]\nkind="s3"\nbucket="b"\ntimeout_s=true', "from 1 to 600"),
+        ('[targets.a]\nkind="s3"\nbucket="b"\npath_style="yes"', "true or false"),
+        ('[targets.a]\nkind="sftp"\nhost="h"\nuser="u"\npath="/p"\nkey_file="/k"', "anybody could be the server"),
+        ('[targets.a]\nkind="sftp"\nhost="h"\nuser="u"\npath="/p"\nhost_key="aa:bb"\nkey_file="/k"', "like SHA256:"),
+        ('[targets.a]\nkind="sftp"\nhost="h"\nuser="u"\npath="/p"\nknown_hosts="/k"', "needs 'key_file'"),
+        ('[targets.a]\nkind="sftp"\nuser="u"\npath="/p"\nknown_hosts="/k"\nkey_file="/k"', "needs 'host'"),
+        ('[targets.a]\nkind="sftp"\nhost="h"\nuser="u"\npath="/p"\nknown_hosts="k"\nkey_file="/k"', "absolute path"),
     ],
 )
 def test_a_mistake_in_the_targets_file_is_one_sentence(
@@ -97,3 +114,35 @@ def test_any_name_makes_a_safe_key(name: str) -> None:
 def test_a_key_is_not_made_of_an_odd_job_hash_or_suffix(job: str, sha256: str, suffix: str) -> None:
     with pytest.raises(ValueError, match=r"is not|cannot be"):
         published_key(job, 1, "clip", sha256, suffix)
+
+
+def file_of(path: str, sha256: str = SHA) -> File:
+    return File(name="x-final.ts", sha256=sha256, size=1, path=path)
+
+
+def test_the_folder_of_a_tree_changes_with_every_name_and_content_and_with_nothing_else() -> None:
+    tree = [file_of("a.ts"), file_of("b.ts")]
+    others = [
+        [file_of("a.ts")],
+        [file_of("a.ts"), file_of("c.ts")],
+        [file_of("a.ts"), file_of("b.ts", "f" * 64)],
+        [file_of("a.ts", "f" * 64), file_of("b.ts")],
+    ]
+
+    assert folder_of("clip", tree) == folder_of("clip", tree[::-1])
+    assert len({folder_of("clip", each) for each in [tree, *others]}) == 5
+
+
+def test_a_file_without_a_path_stands_beside_the_tree() -> None:
+    alone, inside = file_of(""), file_of("low/a.ts")
+
+    keys = published_keys("job", 2, "clip", [alone, inside])
+
+    assert keys[0] == published_key("job", 2, "clip", SHA, ".ts")
+    assert keys[1] == f"jobs/job/g2/{folder_of('clip', [inside])}/low/a.ts"
+
+
+@pytest.mark.parametrize("path", ["../a.ts", "/a.ts", "a//b", ".a", "a/.."])
+def test_a_path_that_could_leave_its_tree_makes_no_key(path: str) -> None:
+    with pytest.raises(ValueError, match="not a safe"):
+        published_keys("job", 1, "clip", [file_of(path)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,3 +56,54 @@ def test_every_size_is_even_and_never_above_the_source(quality: str, width: int,
 def test_an_unknown_quality_is_no_quality() -> None:
     with pytest.raises(KeyError):
         ladder.height_for("4k")
+
+
+# -- the grid ----------------------------------------------------------------------------------------------------------
+
+NTSC = Fraction(30000, 1001)
+
+
+@pytest.mark.parametrize(
+    ("told", "rate"),
+    [
+        (Fraction(30000, 1001), NTSC),
+        (Fraction(19001, 634), NTSC),  # what Matroska's milliseconds make of it
+        (Fraction(2997, 100), NTSC),
+        (Fraction(23976, 1000), Fraction(24000, 1001)),
+        (Fraction(24), Fraction(24)),
+        (Fraction(25), Fraction(25)),
+        (Fraction(15), Fraction(15)),
+        (Fraction(120), Fraction(60)),
+        (Fraction(90000), Fraction(60)),
+    ],
+)
+def test_a_rate_is_what_it_was_before_it_was_rounded(told: Fraction, rate: Fraction) -> None:
+    assert ladder.steady_rate(told) == rate
+
+
+@given(
+    st.floats(0, 1000),
+    st.floats(0.05, 600),
+    st.sampled_from([Fraction(24000, 1001), Fraction(25), NTSC, Fraction(60), Fraction(7, 3)]),
+    st.floats(0.2, 30),
+    st.integers(1, 10),
+)
+def test_groups_and_segments_cover_every_picture_once(
+    start_s: float, length_s: float, fps: Fraction, segment_s: float, group: int
+) -> None:
+    grid = ladder.grid_for(start_s, start_s + length_s, fps, segment_s, group)
+
+    pictures = [n for first, count in grid.groups() for n in range(first, first + count)]
+    lengths = [n for first, count in grid.groups() for n in grid.lengths(first, count)]
+    assert pictures == list(range(grid.pictures))
+    assert sum(lengths) == grid.pictures
+    assert len(lengths) == grid.segments
+    assert set(lengths[:-1]) <= {grid.per_segment}
+    assert abs(grid.duration_s - length_s) <= max(0.5 / fps, 1 / fps if grid.pictures == 1 else 0) + 1e-6
+
+
+def test_more_pictures_may_take_more_bits() -> None:
+    assert ladder.most_kbits(1280, 720, NTSC) == 3500
+    assert ladder.most_kbits(1280, 720, Fraction(60)) == 5250
+    assert ladder.most_kbits(720, 1280, NTSC) == 3500
+    assert ladder.most_kbits(8000, 4000, NTSC) == 16000

@@ -97,6 +97,33 @@ def test_a_truncated_source_ends_where_it_breaks_off(film: Path, tmp_path: Path)
     assert 4 < probe.probe(broken).duration_s < 8
 
 
+@pytest.mark.parametrize("container", ["mp4", "mkv", "flv", "avi"])
+def test_a_header_that_claims_more_than_there_is_is_not_believed(container: str, film: Path, tmp_path: Path) -> None:
+    whole, broken = tmp_path / f"whole.{container}", tmp_path / f"broken.{container}"
+    options = (
+        ("-c:v", "mpeg4", "-c:a", "libmp3lame") if container == "avi" else ("-c", "copy", "-movflags", "+faststart")
+    )
+    run_ffmpeg("-i", film, *options, whole)
+    broken.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+
+    facts = probe.probe(broken)
+
+    assert facts.claimed_s == pytest.approx(12, abs=0.3)
+    assert 3 < facts.duration_s < 9
+    assert probe.probe(whole).claimed_s is None
+
+
+def test_the_track_that_is_marked_is_the_first(film: Path, tmp_path: Path) -> None:
+    two = tmp_path / "two.mkv"
+    run_ffmpeg(
+        *("-i", film, "-map", "0:v", "-map", "0:a", "-map", "0:a", "-c", "copy"),
+        *("-metadata:s:a:0", "language=deu", "-metadata:s:a:1", "language=eng"),
+        *("-disposition:a:0", "0", "-disposition:a:1", "default", two),
+    )
+
+    assert [track.language for track in probe.probe(two).audio] == ["eng", "deu"]
+
+
 def test_the_hash_is_that_of_the_bytes(film: Path) -> None:
     assert probe.sha256(film) == hashlib.sha256(film.read_bytes()).hexdigest()
 
@@ -130,6 +157,24 @@ def test_one_missing_byte_is_found(film: Path, tmp_path: Path) -> None:
 
     with pytest.raises(OutputInvalid):
         verify(broken, WHOLE)
+
+
+def test_a_picture_too_few_is_found(film: Path) -> None:
+    with pytest.raises(OutputInvalid, match="360 pictures instead of 361"):
+        verify(film, Expected(12.012, 0.034, pictures=361))
+
+
+def test_damage_that_leaves_the_packets_in_place_is_found_by_decoding(film: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.mp4"
+    content = bytearray(film.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 30_000] = b"\xff" * 30_000
+    broken.write_bytes(content)
+
+    verify(film, WHOLE, decode=True)
+    verify(broken, WHOLE)
+    with pytest.raises(OutputInvalid):
+        verify(broken, WHOLE, decode=True)
 
 
 def test_nothing_is_not_a_file(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_what_is_no_local_source_is_refused_before_there_is_a_job(tmp_path: Path
     "text",
     [
         *("ftp://h/x", "data:video/mp4;base64,AAAA", "concat:/a|/b", "subfile,,start,0,end,9,,:/etc/passwd"),
-        *("gopher://h/", "rtmp://h/x", "crypto:/x", "s3://b/k", "javascript:alert(1)", "pipe:0"),
+        *("gopher://h/", "rtmp://h/x", "crypto:/x", "javascript:alert(1)", "pipe:0"),
     ],
 )
 def test_only_files_and_http_are_schemes(text: str) -> None:
@@ -152,6 +152,34 @@ def test_addresses_that_cannot_be_fetched_are_refused_before_there_is_a_job(
     text: str, code: str, limits: Callable[..., None]
 ) -> None:
     assert reason(text) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("s3://films/a/b c.mp4", None),
+        ("s3://films", "SOURCE_URL"),
+        ("s3://films/", "SOURCE_URL"),
+        ("s3:///key", "SOURCE_URL"),
+        ("s3://Films/key", "SOURCE_URL"),
+        ("s3://user:pw@films/key", "SOURCE_URL"),
+        ("s3://films/" + "k" * 1025, "SOURCE_URL"),
+        ("s3://others/key", "SOURCE_BUCKET"),
+    ],
+)
+def test_a_key_is_a_source_if_its_bucket_is_one_of_ours(text: str, code: str | None) -> None:
+    if code is None:
+        source.validate(text, {"films"})
+        return
+    with pytest.raises(BadRequest) as caught:
+        source.validate(text, {"films"})
+
+    assert caught.value.reason == code
+
+
+def test_a_bucket_that_lost_its_target_after_the_request_is_forbidden(tmp_path: Path) -> None:
+    with pytest.raises(SourceForbidden):
+        source.fetch("s3://films/key", tmp_path)
 
 
 def test_a_file_that_vanished_after_the_request_is_not_found(tmp_path: Path, env: Callable[..., None]) -> None:
@@ -288,7 +316,7 @@ def test_the_size_limit_holds_whatever_the_server_claims(
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) <= 50_000
 
 
-def test_a_body_that_grows_when_it_is_unpacked_meets_the_size_limit(
+def test_a_body_that_would_grow_when_it_is_unpacked_is_not_taken(
     tmp_path: Path, serve: Callable[..., object], limits: Callable[..., None]
 ) -> None:
     import gzip
@@ -301,7 +329,7 @@ def test_a_body_that_grows_when_it_is_unpacked_meets_the_size_limit(
         request.end_headers()
         request.wfile.write(packed)
 
-    assert type(refused(serve(bomb).url, tmp_path)) is SourceTooLarge
+    assert type(refused(serve(bomb).url, tmp_path)) is SourceUnreadable
 
 
 def test_a_claim_larger_than_the_limit_is_refused_before_a_byte_is_written(

@@ -120,6 +120,9 @@ class Quick:
     def ping(self) -> None:
         """It is there."""
 
+    def must_know(self, _language: str | None) -> None:
+        """It knows them all."""
+
     def transcribe(self, *_: Any, **__: Any) -> Transcript:
         word = Word(0.0, 0.5, "ping")
         return Transcript("en", (word,), (Line(0.0, 0.5, "ping"),), self.name, 2.0)

