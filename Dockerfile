@@ -1,4 +1,4 @@
-# One image for migrate, worker, beat and Flower. Versions and hashes are those of requirements.lock.
+# One image for migrate, worker, beat, the API and Flower. Versions and hashes are those of requirements.lock.
 FROM python:3.12-slim AS build
 RUN pip install --no-cache-dir uv
 WORKDIR /src

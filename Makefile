@@ -5,7 +5,7 @@
 demo: setup            ## a real video becomes a real clip with captions, from nothing
 	@.venv/bin/ironclip demo
 
-up: setup              ## Postgres, Redis, worker, beat and Flower, until Ctrl-C
+up: setup              ## Postgres, Redis, worker, beat, the API and Flower, until Ctrl-C
 	@.venv/bin/ironclip up
 
 test: setup            ## every test; ARGS="-k lease" picks some

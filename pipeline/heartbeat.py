@@ -69,9 +69,9 @@ class Pulse:
     def progress(self, percent: float | None = None, value: float | None = None) -> None:
         """Remember how far the stage is: percent for people, value (bytes, media time, units) for the stall check."""
         if percent is not None:
-            self._percent = min(max(percent, 0.0), CEILING)
+            self._percent = min(max(float(percent), 0.0), CEILING)
         if value is not None:
-            self._value = value
+            self._value = float(value)  # a number of numpy is none to Postgres
 
     def check(self) -> None:
         """Raise LeaseLost when somebody else has the job, or may have it."""

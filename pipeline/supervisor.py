@@ -1,4 +1,4 @@
-"""Who starts the worker, beat and Flower, starts them again when they die, and lets them finish before the end?
+"""Who starts the worker, beat, the API and Flower, starts them again when they die, and lets them finish before the end?
 
 A `Supervisor` does, on any machine. Its children end with it, however it ends: at once and by the kernel on Linux,
 else at the next start, which recognises them by pid and start time. `commands` are the very command lines that
@@ -261,10 +261,16 @@ def commands(
     flower_login: str,
     concurrency: int | None = None,
     flower_address: str = "127.0.0.1",
+    api_port: int | None = None,
+    api_address: str = "127.0.0.1",
 ) -> list[Child]:
-    """Worker, beat and Flower as they run everywhere. `flower_login` is `user:password`; no process list shows it."""
+    """Worker, beat and Flower as they run everywhere, and the API if it has a port.
+
+    `flower_login` is `user:password`; no process list shows it.
+    """
     slots = ["-c", str(concurrency)] if concurrency else []  # else MAX_CONCURRENCY, else one per core
     own = {**env, "PYTHONPATH": _ours_first(), "TMPDIR": str(home / TEMPORARY)}
+    api = ["--host", api_address, "--port", str(api_port)]
     return [
         Child(
             "worker",
@@ -277,13 +283,18 @@ def commands(
             _celery("flower", f"--address={flower_address}", f"--port={flower_port}"),
             own | {"FLOWER_BASIC_AUTH": flower_login},
         ),
+        *([Child("api", [_beside("ironclip"), "api", *api], own)] if api_port is not None else []),
     ]
 
 
 def _celery(*args: str) -> list[str]:
-    """A command line for the celery of this environment, which may not be on PATH."""
-    beside = Path(sys.executable).with_name("celery")
-    return [str(beside) if beside.exists() else "celery", "-A", "tasks", *args]
+    return [_beside("celery"), "-A", "tasks", *args]
+
+
+def _beside(program: str) -> str:
+    """The program of this environment, which may not be on PATH."""
+    beside = Path(sys.executable).with_name(program)
+    return str(beside) if beside.exists() else program
 
 
 def _ours_first() -> str:

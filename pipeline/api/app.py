@@ -24,7 +24,7 @@ THREADS = 16  # requests that talk to Postgres at once, with a connection each
 SPARE = 0.8  # of the time that a request has, for one statement: its error can still be told
 HEALTH_S = 1.0  # for so long an answer about health is good enough for the next one who asks ...
 STATS_S = 2.0  # ... and one about the whole pipeline
-ERRORS = (401, 403, 404, 409, 413, 422, 429, 503)
+ERRORS = (400, 401, 402, 403, 404, 409, 413, 422, 429, 503, 507)
 
 ROUTERS = (jobs.router, files.router, events.router, sources.router, system.router, overview.router, keys.router)
 

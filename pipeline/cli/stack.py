@@ -16,7 +16,7 @@ from uuid import UUID
 
 from pipeline import embedded, settings
 from pipeline.embedded import Services
-from pipeline.store import workers
+from pipeline.store import keys, workers
 from pipeline.store.engine import database
 from pipeline.supervisor import Child, Event, Happening, Supervisor, commands
 
@@ -33,6 +33,8 @@ class Stack:
     env: Mapping[str, str]
     flower_url: str | None = None
     flower_login: str | None = None
+    api_url: str | None = None
+    api_key: str | None = None
     deaths: dict[str, int] = field(default_factory=dict)
     bygone: frozenset[UUID] = frozenset()  # workers of earlier times, whatever they say of themselves
 
@@ -79,7 +81,7 @@ def servers(*, share: bool) -> Iterator[Services]:
 
 @contextlib.contextmanager
 def everything(running: Services, on_event: Callable[[Event], None]) -> Iterator[Stack]:
-    """Worker, beat and Flower on these servers; a guest of somebody else's servers uses what runs there."""
+    """Worker, beat, the API and Flower on these servers; a guest of somebody else's servers uses what runs there."""
     stack = Stack(running, running.env())
     if not running.is_owner:
         yield stack
@@ -99,7 +101,12 @@ def _children(stack: Stack) -> list[Child]:
     home = stack.home
     port = _port(home / "flower.port")
     login = f"{FLOWER_USER}:{embedded.secret(home, 'flower')}"
-    children = commands(stack.env, home=home, flower_port=port, flower_login=login)
+    api_port = _port(home / "api.port") if find_spec("fastapi") else None
+    children = commands(stack.env, home=home, flower_port=port, flower_login=login, api_port=api_port)
+    if api_port is not None:
+        stack.api_url = f"http://127.0.0.1:{api_port}"
+        stack.api_key = embedded.secret(home, "api", characters=64)
+        keys.keep(database(), stack.api_key, "admin", name="ironclip up", by="up")
     if find_spec("flower") is None:
         return [child for child in children if child.name != "flower"]
     stack.flower_url, stack.flower_login = f"http://127.0.0.1:{port}", login

@@ -1,4 +1,4 @@
-"""How does one have everything running on one machine? Worker, beat and Flower on embedded servers, until Ctrl-C."""
+"""How does one have everything running on one machine? Worker, beat, API and Flower on embedded servers, till Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READY_PATIENCE_S = 60.0
 
 
 def up(as_json: say.Json = False) -> None:
-    """Run Postgres, Redis, a worker, beat and Flower until Ctrl-C, then let the worker finish or give back."""
+    """Run Postgres, Redis, a worker, beat, the API and Flower until Ctrl-C, then let the worker finish or give back."""
     try:
         with (
             stack.stopped_by_signals(),
@@ -36,6 +36,7 @@ def describe(it: Stack, *, as_json: bool) -> None:
     """Say where everything is."""
     told: dict[str, Any] = {"event": "ready", "env": dict(it.env), "logs": str(it.logs)}
     told["flower"] = {"url": it.flower_url, "login": it.flower_login} if it.flower_url else None
+    told["api"] = {"url": it.api_url, "key": it.api_key} if it.api_url else None
     if as_json:
         say.document(told)
         return
@@ -45,6 +46,10 @@ def describe(it: Stack, *, as_json: bool) -> None:
     for line in it.exports():
         say.line(f"  {line}")
     say.line()
+    if it.api_url:
+        say.facts([("Dashboard", it.api_url), ("  key", it.api_key)])
+    else:
+        say.line("FastAPI is not installed, so the API is left out: pip install 'ironclip[api]'.")
     if it.flower_url and it.flower_login:
         user, _, password = it.flower_login.partition(":")
         say.facts([("Flower", it.flower_url), ("  user", user), ("  password", password), ("Logs", str(it.logs))])

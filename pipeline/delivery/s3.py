@@ -16,7 +16,7 @@ from typing import Any
 from pipeline.core.errors import ScratchLost, UploadFailed
 from pipeline.delivery.attended import Step
 from pipeline.delivery.options import Table
-from pipeline.delivery.s3bucket import Bucket, NothingThere, NotKnown, Options, Taken
+from pipeline.delivery.s3bucket import Bucket, NothingThere, NotKnown, Options, Taken, UploadGone
 from pipeline.delivery.s3parts import STEP_BYTES, planned
 from pipeline.delivery.s3send import COMPOSITE_NAME, SHA_NAME, Sending
 from pipeline.delivery.target import (
@@ -89,15 +89,17 @@ class S3Target:
 
     def _send(self, sending: Sending, key: str) -> None:
         """Unless somebody else was quicker. What lies there and is something else is damaged, and replaced."""
-        if self._knows_conditions:
+        for condition in ({"IfNoneMatch": "*"}, {}):
+            if condition and not self._knows_conditions:
+                continue
             try:
-                return sending.send({"IfNoneMatch": "*"})
-            except Taken:
-                if self.head(key, check=sending.check) == Stored(sending.plan.size, sending.plan.sha256):
-                    return None
+                return sending.send(condition)
             except NotKnown:
                 self._knows_conditions = False
-        return sending.send({})
+            except (Taken, UploadGone):
+                if self.head(key, check=sending.check) == Stored(sending.plan.size, sending.plan.sha256):
+                    return None
+        raise UploadFailed(f"{self.name}: {key}: others put it at the same time.")
 
     def url(self, key: str) -> str:
         """Where a person finds the file."""

@@ -57,6 +57,10 @@ class Taken(UploadFailed):
     """There is an object under the key already."""
 
 
+class UploadGone(UploadFailed):
+    """The upload in parts that we went on with has been completed or aborted by somebody else."""
+
+
 class NotKnown(UploadFailed):
     """The server does not know what we asked for."""
 
@@ -153,6 +157,8 @@ class Bucket:
             code, status = s3errors.code_of(exc), s3errors.status_of(exc)
             if status == 404 and code in ("404", "NoSuchKey"):
                 raise NothingThere(f"{target}: {what} is not there.") from exc
+            if code == "NoSuchUpload":
+                raise UploadGone(f"{target}: {what}: somebody else has ended its upload.") from exc
             if status in (409, 412):
                 raise Taken(f"{target}: {what} is there already.") from exc
             if status == 501:

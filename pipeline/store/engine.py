@@ -199,7 +199,7 @@ _manner: dict[str, Any] = {}
 
 def answer_people(timeout_s: float, connections: int) -> None:
     """This process serves people who wait: no statement takes longer than this, also if Postgres is frozen."""
-    _manner.update(pool_size=connections, patience_s=HASTE_S, timeout_s=timeout_s)
+    _manner.update(pool_size=connections, patience_s=min(HASTE_S, timeout_s / 4), timeout_s=timeout_s)
     _of_process.cache_clear()
     psycopg2.extensions.set_wait_callback(_waiting_at_most(timeout_s + 1))
 

@@ -26,6 +26,10 @@ CREATE = text("""
     INSERT INTO api_keys (id, prefix, sha256, role, account_id, worker_id, name, created_by)
     VALUES (:id, :prefix, :sha256, :role, :account, :worker, :name, :by) RETURNING created_at""")
 
+KEEP = text("""
+    INSERT INTO api_keys (id, prefix, sha256, role, name, created_by)
+    VALUES (:id, :prefix, :sha256, :role, :name, :by) ON CONFLICT (sha256) DO NOTHING""")
+
 COLUMNS = "id, prefix, role, account_id, worker_id, name, created_by, created_at, last_used_at, revoked_at"
 
 LIST = text(f"SELECT {COLUMNS} FROM api_keys ORDER BY created_at DESC, id LIMIT :limit")
@@ -81,6 +85,11 @@ def create(
     told = {"id": key.id, "prefix": key.prefix, "role": role, "account": account, "worker": worker}
     db.run(CREATE, **told, sha256=_hash(shown), name=name[:LONGEST], by=by[:LONGEST])
     return key, shown
+
+
+def keep(db: Database, shown: str, role: str, *, name: str, by: str) -> None:
+    """See that this text is a key of that role; one that was revoked stays so."""
+    db.run(KEEP, id=uuid4(), prefix=shown[:PREFIX], sha256=_hash(shown), role=role, name=name, by=by)
 
 
 def find(db: Database, shown: str) -> Key | None:

@@ -136,6 +136,10 @@ class Bucket:
         listed = self._s3.list_multipart_uploads(Bucket=self.bucket, Prefix=self.prefix).get("Uploads", [])
         return [each["UploadId"] for each in listed]
 
+    def abort_all(self) -> None:
+        for each in self._s3.list_multipart_uploads(Bucket=self.bucket, Prefix=self.prefix).get("Uploads", []):
+            self._s3.abort_multipart_upload(Bucket=self.bucket, Key=each["Key"], UploadId=each["UploadId"])
+
     def remove(self, key: str) -> None:
         self._s3.delete_object(Bucket=self.bucket, Key=self.prefix + key)
 

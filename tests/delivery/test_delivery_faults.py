@@ -267,6 +267,28 @@ def test_a_part_of_other_content_is_sent_again(bucket: Bucket, loaded: Loaded, s
     assert bucket.read(sample.key) == sample.content
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_upload_that_somebody_else_has_ended_is_no_failure(
+    bucket: Bucket, loaded: Loaded, sample: Sample, is_there: bool
+) -> None:
+    bucket.begin(sample.key, sample.content[: 5 * MIB])
+    ended: list[str] = []
+
+    def end_it(request: str) -> None:
+        if "partNumber=2" in request and not ended:
+            ended.append(request)
+            bucket.abort_all()
+            if is_there:
+                bucket.plant(sample.key, sample.content)
+
+    bucket.wire._answers = end_it
+
+    loaded(bucket.toml).put(sample.path, sample.key, sample.sha256)
+
+    assert ended
+    assert bucket.read(sample.key) == sample.content
+
+
 def test_what_an_object_says_of_itself_is_not_believed(bucket: Bucket, loaded: Loaded, sample: Sample) -> None:
     for composite in ({}, {"ironclip-composite": "x-1"}):
         bucket.plant(sample.key, b"damaged", **{"ironclip-sha256": sample.sha256}, **composite)

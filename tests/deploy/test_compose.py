@@ -28,7 +28,7 @@ from pipeline.supervisor import WORKER_ENV, commands
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-OURS = ["migrate", "worker", "beat", "flower"]
+OURS = ["migrate", "worker", "beat", "flower", "api"]
 
 
 def test_it_is_a_valid_compose_file() -> None:
@@ -67,13 +67,14 @@ def test_who_waits_for_health_waits_for_somebody_that_is_asked_for_it() -> None:
                 assert "healthcheck" in SERVICES[other]
 
 
-@pytest.mark.parametrize("position", range(3))
-def test_worker_beat_and_flower_run_the_commands_that_we_run_everywhere(position: int) -> None:
+@pytest.mark.parametrize("position", range(4))
+def test_worker_beat_flower_and_the_api_run_the_commands_that_we_run_everywhere(position: int) -> None:
+    everywhere = {"flower_address": "0.0.0.0", "api_address": "0.0.0.0"}
     child = commands(
-        {}, home=Path("/var/lib/ironclip"), flower_port=5555, flower_login="x:y", flower_address="0.0.0.0"
+        {}, home=Path("/var/lib/ironclip"), flower_port=5555, flower_login="x:y", api_port=8000, **everywhere
     )[position]
 
-    assert SERVICES[child.name]["command"] == ["celery", *child.argv[1:]]
+    assert SERVICES[child.name]["command"] == [Path(child.argv[0]).name, *child.argv[1:]]
 
 
 def test_the_worker_is_stopped_the_way_celery_needs_it() -> None:
@@ -95,10 +96,10 @@ def test_variables_are_settings_that_exist_and_hold_no_secret(name: str) -> None
         assert not re.search(r"://\w*:(?!\{)", value)
 
 
-def test_only_flower_is_reachable_and_only_from_this_machine() -> None:
+def test_only_flower_and_the_api_are_reachable_and_only_from_this_machine() -> None:
     ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
 
-    assert ports == {"flower": ["127.0.0.1:5555:5555"]}
+    assert ports == {"flower": ["127.0.0.1:5555:5555"], "api": ["127.0.0.1:8000:8000"]}
 
 
 @pytest.fixture

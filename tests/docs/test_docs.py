@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import settings
+from pipeline.api.access import ROUTES
 from pipeline.core import errors
 from pipeline.core.errors import IronclipError
 
@@ -235,3 +236,9 @@ def test_every_test_that_the_docs_name_is_there():
 
     assert len(named) > 30
     assert missing == []
+
+
+def test_the_page_on_http_has_every_route_and_nothing_else():
+    shown = set(re.findall(r"^\| `([A-Z]+ /\S*)` \|", (REFERENCE / "http.md").read_text(), re.MULTILINE))
+
+    assert shown == {route.replace(":path", "") for route in ROUTES}

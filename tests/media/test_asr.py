@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,7 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wav
 
 
+@cache
 def heard_by_windows(wav: Path, window_s: float) -> tuple[Transcript, int]:
     """What the stage makes of it, and of how many windows."""
     loud = sound.loudness(wav)
@@ -96,7 +98,7 @@ def heard_by_windows(wav: Path, window_s: float) -> tuple[Transcript, int]:
     return transcript(words, language="en", engine="test", duration_s=loud.duration_s), len(windows)
 
 
-@pytest.mark.parametrize(("window_s", "least"), [(300.0, 1), (12.0, 4), (4.0, 10)])
+@pytest.mark.parametrize(("window_s", "least"), [(300.0, 1), (4.0, 10)])
 def test_generated_speech_is_understood_and_in_time_however_it_is_cut(
     speech: Path, window_s: float, least: int
 ) -> None:
@@ -129,10 +131,11 @@ def test_progress_rises_to_the_whole_length(sample: Path, tmp_path: Path) -> Non
     assert seen[-1][0] == seen[-1][1] == pytest.approx(30.0, abs=0.1)
 
 
-def test_a_tone_has_no_words(tmp_path: Path) -> None:
-    run_ffmpeg("-f", "lavfi", "-i", "sine=duration=5", "-ar", "16000", tmp_path / "tone.wav")
+@pytest.mark.parametrize("made_of", ["sine", "anullsrc", "anoisesrc=color=pink:amplitude=0.5:seed=1"])
+def test_what_is_no_speech_has_no_words(made_of: str, tmp_path: Path) -> None:
+    run_ffmpeg("-f", "lavfi", "-i", made_of, "-t", "8", "-ar", "16000", "-ac", "1", tmp_path / "noise.wav")
 
-    assert Whisper().transcribe(tmp_path / "tone.wav").words == ()
+    assert Whisper().transcribe(tmp_path / "noise.wav").words == ()
 
 
 def test_a_source_without_sound_has_nothing_to_extract(silent: Path, tmp_path: Path) -> None:
@@ -188,12 +191,19 @@ def test_a_model_that_is_not_there_is_an_engine_that_is_down_and_nothing_is_down
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("it went to the network"))
+    asked: list[object] = []
+
+    def nobody(host: object, *_: object, **__: object) -> None:
+        asked.append(host)
+        raise OSError("there is no network")
+
+    monkeypatch.setattr("socket.getaddrinfo", nobody)
 
     with pytest.raises(AsrDown, match="nothing is downloaded by itself") as caught:
         Whisper(model).transcribe(tmp_path / "never-read.wav")
 
     assert caught.value.service == "asr:whisper"
+    assert asked == []
 
 
 def test_a_model_is_found_by_its_folder_and_by_its_name_in_the_cache(

@@ -7,7 +7,7 @@ from typing import Any
 
 import av
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import CaptionsScriptUnsupported, ClipTimeout, LeaseLost
@@ -70,6 +70,16 @@ def test_a_text_that_looks_like_a_command_is_shown_as_it_is(text: str, grey: Pat
     assert lower > 0.002
 
 
+def test_it_is_our_own_font_that_is_drawn(grey: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine may have fonts of its own, or none."""
+    pictures, folder = [], fonts.locate().parent
+    for file in ("Roboto-Regular.ttf", "Roboto-Black.ttf"):
+        monkeypatch.setattr(fonts, "locate", lambda path=folder / file: path)
+        pictures.append(_picture(burnt(grey, said("Hello"), tmp_path), 0.8))
+
+    assert abs(pictures[0] - pictures[1]).max() > 40
+
+
 def test_the_copy_is_as_long_as_the_original_and_keeps_its_sound(grey: Path, tmp_path: Path) -> None:
     facts = probe.probe(burnt(grey, said("Hello"), tmp_path))
 
@@ -105,6 +115,7 @@ def test_the_font_knows_what_it_can_show() -> None:
     assert fonts.shown("\u266a la \U0001f600 la \u266a") == "la la"  # signs that say nothing are left out
 
 
+@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_no_text_can_end_its_own_line(text: str) -> None:
     written = burnin.to_ass(said(text), 320, 180)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.media import captions
@@ -38,6 +38,7 @@ def test_a_line_ends_with_a_sentence_in_a_pause_or_when_it_is_full() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(WORDS)
 def test_times_never_run_backwards(words: list[Word]) -> None:
     said = spoken(*words)
@@ -50,6 +51,7 @@ def test_times_never_run_backwards(words: list[Word]) -> None:
         assert len(clocks) == 2 * len(said.lines)
 
 
+@settings(deadline=None)
 @given(WORDS)
 def test_no_line_is_wider_than_a_row_unless_one_word_is(words: list[Word]) -> None:
     said = spoken(*words)
@@ -58,6 +60,7 @@ def test_no_line_is_wider_than_a_row_unless_one_word_is(words: list[Word]) -> No
     assert all(len(line.text) <= max(captions.MAX_CHARS, longest_word) for line in said.lines)
 
 
+@settings(deadline=None)
 @given(WORDS)
 def test_json_gives_back_what_was_written(words: list[Word]) -> None:
     said = spoken(*words)

@@ -52,6 +52,13 @@ def test_a_queue_is_as_old_as_the_job_that_has_been_due_longest(db: Database) ->
     assert read("oldest_due_job_seconds") == pytest.approx(600, abs=30)
 
 
+def test_a_job_that_waits_for_its_time_makes_no_queue_old(db: Database) -> None:
+    later = running(db)
+    play(db, later, Retry(fence=later.fence, code="X", reason="y", delay=timedelta(hours=1)))
+
+    assert read("oldest_due_job_seconds") == 0
+
+
 def test_a_job_whose_backoff_is_over_is_due_since_then(db: Database) -> None:
     job = running(db)
     play(db, job, Retry(fence=job.fence, code="X", reason="y", delay=timedelta(minutes=1)))

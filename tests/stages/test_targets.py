@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from posixpath import dirname, normpath
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from uuid import UUID, uuid4
@@ -19,6 +20,8 @@ from sqlalchemy import text
 
 from pipeline import intake, upkeep
 from pipeline.core.job import Stage, Status
+from pipeline.core.output import File, Output
+from pipeline.stages.delivering import published
 from pipeline.store import breakers, outputs
 from pipeline.store.engine import database
 from tests.delivery.places import Bucket, Remote
@@ -257,3 +260,12 @@ def test_whoever_has_no_lease_cannot_make_a_delivery_forgotten(runner: Runner, s
     assert not outputs.undelivered(database(), job, uuid4(), output.id, "local")
 
     assert said(runner, job) == {"local": "delivered"}
+
+
+def test_a_playlist_is_published_last_however_its_output_lists_it() -> None:
+    names = ["index.m3u8", "a.ts", "b.ts"]
+    files = tuple(File(name=f"hls/{name}", sha256="0" * 64, size=1, path=name) for name in names)
+    output = Output(id=1, name="clip-hls", kind="hls", clip="clip", files=files)
+    ctx: Any = SimpleNamespace(job=SimpleNamespace(id=uuid4(), building=1))
+
+    assert [file.path for _, file in published(ctx, output)] == ["a.ts", "b.ts", "index.m3u8"]

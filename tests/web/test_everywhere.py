@@ -100,7 +100,16 @@ def test_the_policy_forbids_scripts_that_are_not_ours(stack: Stack) -> None:
 def test_nothing_that_was_sent_can_become_html_and_nothing_comes_from_elsewhere() -> None:
     scripts = list(DASHBOARD.rglob("*.js"))
     code = {path.name: path.read_text() for path in (*scripts, *DASHBOARD.rglob("*.css"), DASHBOARD / "index.html")}
-    forbidden = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "DOMParser", "@import", "//cdn")
+    forbidden = (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "DOMParser",
+        "@import",
+        "//cdn",
+    )
 
     found = {(name, word) for name, told in code.items() for word in forbidden if word in told}
 

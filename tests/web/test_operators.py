@@ -123,9 +123,17 @@ def test_what_people_send_is_shown_as_text_and_never_run(visit: Visit, stack: St
     evil.write_bytes(b"not a film")
     job = stack.submit(source=str(evil))
     stack.until(job, "failed")
-    error = {"code": EVIL, "reason": f"{EVIL}\n[mov] {EVIL}", "stage": "resolve", "attempt": 1, "at": "2026-01-01T00:00:00+00:00"}
+    error = {
+        "code": EVIL,
+        "reason": f"{EVIL}\n[mov] {EVIL}",
+        "stage": "resolve",
+        "attempt": 1,
+        "at": "2026-01-01T00:00:00+00:00",
+    }
     stack.api.db.run(
-        text("UPDATE jobs SET fail_reason = :evil, last_error = :evil, error_history = CAST(:h AS jsonb) WHERE id = :id"),
+        text(
+            "UPDATE jobs SET fail_reason = :evil, last_error = :evil, error_history = CAST(:h AS jsonb) WHERE id = :id"
+        ),
         evil=EVIL,
         h=dumps([error]),
         id=job,

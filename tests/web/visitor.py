@@ -58,7 +58,9 @@ class Stack:
 class Visitor:
     """One browser window, with its own cookies."""
 
-    def __init__(self, browser: Browser, stack: Stack, *, phone: bool = False, dark: bool = False, account: str | None = None):
+    def __init__(
+        self, browser: Browser, stack: Stack, *, phone: bool = False, dark: bool = False, account: str | None = None
+    ):
         self.stack = stack
         self.account = account
         self.may_be_cut_off = False  # set while the server is away on purpose

@@ -121,7 +121,7 @@ def _watched(
 ) -> Iterator[Any]:
     for segment in segments:
         check()
-        on_progress(min(segment.end, total_s), total_s)
+        on_progress(min(float(segment.end), total_s), total_s)  # numpy's number is none that Postgres knows
         yield segment
 
 

@@ -29,6 +29,7 @@ export function bulkBar(chosen, onDone) {
 
   async function ask(act, button) {
     const jobs = chosen().filter(act.can);
+    if (!jobs.length) return;
     const yes = await confirm({ title: `${act.label} ${many(jobs.length, "job")}?`, text: act.text, act: `${act.label} ${jobs.length}`, dangerous: act.dangerous });
     if (yes) await carryOut(button, () => each(jobs, act), ({ done, refused }) => {
       onDone();

@@ -16,7 +16,7 @@ export function overviewPart(onStage) {
       const parts = { running: h("span", { class: "stage-running" }), queued: h("span", {}), failed: h("span", { class: "stage-failed" }),
         button: null };
       parts.button = h("button", { class: "stage", onclick: () => onStage(name), "data-stage": name },
-        h("span", { class: "stage-head" }, icon(name), h("span", {}, labelOf(name))), parts.running,
+        h("span", { class: "stage-head" }, icon(name), h("span", {}, labelOf(name))), h("span", { class: "stage-now" }, parts.running, "running"),
         h("span", { class: "stage-foot" }, parts.queued, parts.failed));
       flow.append(h("li", {}, parts.button, arrow()));
       stages.set(name, parts);
@@ -27,7 +27,7 @@ export function overviewPart(onStage) {
   function update(told) {
     for (const each of told.flow) {
       const parts = stageOf(each.stage);
-      put(parts.running, String(each.processing));
+      put(parts.running, each.processing.toLocaleString("en"));
       put(parts.queued, `${each.queued.toLocaleString("en")} queued`);
       put(parts.failed, each.failed ? `${each.failed.toLocaleString("en")} failed` : "");
       parts.button.classList.toggle("is-busy", each.processing > 0);

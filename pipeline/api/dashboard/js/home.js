@@ -40,15 +40,14 @@ export function homePage() {
   const newJob = h("button", { class: "button primary", id: "new-job", onclick: () => submitDialog(() => load()) }, icon("plus"), "New job");
 
   async function load({ fresh = false } = {}) {
-    if (fresh) {
-      wanted = PAGE;
-      picked.clear();
-    }
+    if (fresh) wanted = PAGE;
     const mine = ++turn;
     try {
       const told = await pages(asked.value());
       if (mine !== turn || closed) return;
       ({ jobs, next } = told);
+      const shown = new Set(jobs.map((job) => job.id));
+      for (const id of [...picked]) if (!shown.has(id)) picked.delete(id); // nobody acts on what is not seen
       show();
     } catch (problem) {
       if (mine === turn && !closed && problem.status !== 401) complain(problem);

@@ -10,7 +10,8 @@ export function span(seconds) {
   if (s < 60) return `${Math.round(s)} s`;
   const [d, hr, m, sec] = [Math.floor(s / 86400), Math.floor(s / 3600) % 24, Math.floor(s / 60) % 60, Math.floor(s) % 60];
   if (d) return `${d} d ${hr} h`;
-  return hr ? `${hr} h ${m} min` : `${m} min ${String(sec).padStart(2, "0")} s`;
+  if (hr) return m ? `${hr} h ${m} min` : `${hr} h`;
+  return sec ? `${m} min ${sec} s` : `${m} min`;
 }
 
 function relative(at) {
