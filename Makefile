@@ -1,5 +1,7 @@
 # What can be done here. Each target sets up what it needs; the second time that takes no time.
 
+PARALLEL ?= -n 3 --dist loadfile # most tests wait for others more than they compute
+
 .PHONY: demo up test lint format bench setup lock clean
 
 demo: setup            ## a real video becomes a real clip with captions, from nothing
@@ -8,9 +10,9 @@ demo: setup            ## a real video becomes a real clip with captions, from n
 up: setup              ## Postgres, Redis, worker, beat, the API and Flower, until Ctrl-C
 	@.venv/bin/ironclip up
 
-test: setup            ## every test; ARGS="-k lease" picks some
+test: setup            ## every test; ARGS="-k lease" picks some, PARALLEL= runs one after the other
 	@sh scripts/test-packages
-	@.venv/bin/pytest $(ARGS)
+	@.venv/bin/pytest $(PARALLEL) $(ARGS)
 
 lint: setup            ## style, types, and who imports whom
 	.venv/bin/ruff check .

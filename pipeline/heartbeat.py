@@ -16,7 +16,7 @@ from datetime import timedelta
 from types import TracebackType
 from uuid import UUID
 
-from pipeline import log, metrics
+from pipeline import log, metrics, signals
 from pipeline.core.errors import DatabaseUnavailable, LeaseLost
 from pipeline.core.job import Job
 from pipeline.settings import Settings
@@ -102,6 +102,7 @@ class Pulse:
             else:
                 left_s = leases.pulse(self._db, self._job_id, self._fence, *news, self._silence, self._table)
                 self._written, self._last_write = news, now
+                signals.progressed(self._job_id, self._percent)
         except DatabaseUnavailable:
             return self._in_time()
         if left_s is not None:
@@ -128,6 +129,7 @@ class Heartbeat:
         self._outage = timedelta(seconds=OUTAGE_BEATS * settings.heartbeat_sec)
         self._slowest_s = min(settings.default_lease_sec, settings.worker_offline_sec) / 4
         self._failures = 0
+        self._was_busy: bool | None = None
         self._kept: set[UUID] = set()
         self._ends = threading.Event()
         self._asked = self._answered = 0  # how often somebody wanted to know what is held
@@ -160,6 +162,9 @@ class Heartbeat:
         upkeep.contact(db, self._outage)
         self._kept = leases.renew(db, str(self._worker), running, self._lease) if running else set()
         workers.beat(db, self._worker, busy=bool(running))
+        if bool(running) != self._was_busy:
+            self._was_busy = bool(running)
+            signals.worker_is(self._worker, "busy" if running else "idle")
         metrics.count("worker_heartbeats_total")
         self._answered = asked
 

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
-from pipeline import breakers, crashpoints, delivery, dispatch, log, settings, transcriptions
+from pipeline import breakers, crashpoints, delivery, dispatch, log, settings, signals, transcriptions
 from pipeline.core import window
 from pipeline.core.credits import priced
 from pipeline.core.errors import BadRequest, BrokerUnavailable, IronclipError, NotAllowedNow
@@ -66,6 +66,7 @@ def enqueue(
             crashpoints.reached(At.ROW_SENT)
         elif is_new:
             _leave_to_sweep(job.stage, now)
+        signals.moved(job)
         return job
     with savepoint(session) as conn:
         # Until somebody has published it, sweep may: the caller's program can die right after its commit.
@@ -142,6 +143,7 @@ def _act(job_id: UUID, move: Move, done: str) -> Job:
     after = jobs.apply(database(), job_id, move)
     if not isinstance(after, Refusal):
         crashpoints.reached(At.ANSWERED)
+        signals.moved(after)
         return after
     now, _ = jobs.read(database(), job_id)
     raise NotAllowedNow(f"A job that is {now.status} cannot be {done}.")

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import assert_never
 from uuid import UUID, uuid4
 
-from pipeline import crashpoints, delivery, log, metrics, settings
+from pipeline import crashpoints, delivery, log, metrics, settings, signals
 from pipeline.core import backoff
 from pipeline.core.errors import Kind, LeaseLost, NoSuchJob
 from pipeline.core.job import Job, Stage
@@ -193,6 +193,7 @@ def _settle(db: Database, claimed: Job, move: HolderMove | None, scratch: Scratc
         scratch.remove_own()
         return Answer(onward=False, word=after)
     crashpoints.reached(At.SETTLED)
+    signals.moved(after)
     logger.info(
         "stage ended", extra={"by": type(move).__name__.lower(), "status": after.status, "error": after.last_error}
     )

@@ -146,7 +146,7 @@ class Settings(BaseSettings):
         "SOURCE_ROOTS", default="", why="folders that local sources may come from, ':' between them; empty: any"
     )
     source_buckets: str = _named(
-        "SOURCE_BUCKETS", default="", why="buckets that s3:// sources may come from, ',' between them; empty: any of ours"
+        "SOURCE_BUCKETS", default="", why="buckets that s3:// sources may come from, with ',' between; empty: ours"
     )
     source_allow_hosts: str = _named(
         "SOURCE_ALLOW_HOSTS", default="", why="private hosts or networks that may be fetched from, ',' between them"
@@ -206,7 +206,7 @@ class Settings(BaseSettings):
         "RETENTION_JOBS_DAYS", default=0, why="ended jobs are forgotten after this; 0: never", ge=0
     )
     retention_events_days: float = _named(
-        "RETENTION_EVENTS_DAYS", default=0, why="of an ended job's story only both ends are kept after this; 0: all", ge=0
+        "RETENTION_EVENTS_DAYS", default=0, why="of an ended job's story only both ends stay after this; 0: all", ge=0
     )
     retention_artifacts_days: float = _named(
         "RETENTION_ARTIFACTS_DAYS", default=0, why="an ended job's files are deleted after this; 0: never", ge=0

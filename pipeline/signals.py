@@ -21,6 +21,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from pipeline import log, settings
+from pipeline.core.job import Job
 
 logger = log.get("signals")
 
@@ -55,19 +56,24 @@ class Sender:
         return True
 
 
-def progressed(job: UUID, **told: Any) -> None:
-    """A job got on, or moved."""
-    _sender(os.getpid(), settings.current().broker_url).tell(PROGRESS.format(job), {"job_id": job, **told})
+def moved(job: Job) -> None:
+    """A job is somewhere else now, or has ended."""
+    channel = COMPLETE if job.is_final else PROGRESS
+    _tell(channel.format(job.id), {"job_id": job.id, "status": job.status, "stage": job.stage})
 
 
-def completed(job: UUID, **told: Any) -> None:
-    """A job has ended."""
-    _sender(os.getpid(), settings.current().broker_url).tell(COMPLETE.format(job), {"job_id": job, **told})
+def progressed(job: UUID, percent: float | None) -> None:
+    """A job got on."""
+    _tell(PROGRESS.format(job), {"job_id": job, "progress": percent})
 
 
 def worker_is(worker: UUID, status: str) -> None:
     """A worker came, went, or changed."""
-    _sender(os.getpid(), settings.current().broker_url).tell(WORKERS, {"worker_id": worker, "status": status})
+    _tell(WORKERS, {"worker_id": worker, "status": status})
+
+
+def _tell(channel: str, told: Mapping[str, Any]) -> None:
+    _sender(os.getpid(), settings.current().broker_url).tell(channel, told)
 
 
 def is_reachable(url: str) -> bool | None:

@@ -1,4 +1,4 @@
-"""Who starts the worker, beat, the API and Flower, starts them again when they die, and lets them finish before the end?
+"""Who starts worker, beat, API and Flower, starts them again when they die, and lets them finish before the end?
 
 A `Supervisor` does, on any machine. Its children end with it, however it ends: at once and by the kernel on Linux,
 else at the next start, which recognises them by pid and start time. `commands` are the very command lines that

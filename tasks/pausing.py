@@ -1,4 +1,4 @@
-"""When does a worker take no new work, although it is well? While its machine has no room: it says why, and waits.
+"""When does a worker take no new work, although it is well? While its machine has no room, or an operator says so.
 
 What runs goes on, and the queues of upkeep are served all the time. Other workers get what this one leaves.
 """
@@ -17,6 +17,7 @@ from pipeline.store.engine import database
 logger = log.get("worker")
 
 LOOK_S = 2.0
+DISABLED = "an operator has taken it out of service"
 
 
 class Pausing:
@@ -31,8 +32,10 @@ class Pausing:
         return Repeat("pausing", LOOK_S, self.look)
 
     def look(self) -> None:
-        """Pause, or go on, if the machine has changed."""
+        """Pause, or go on, if the machine or an operator's mind has changed."""
         why = pressure.reason(settings.current(), paused=self._paused is not None)
+        if workers.is_disabled(database(), self._who):
+            why = DISABLED
         if (why is None) == (self._paused is None):
             return
         # The remote control is the door to the consumer: it acts in the consumer's own thread.

@@ -16,6 +16,7 @@ from pipeline.heartbeat import Heartbeat, patience_s
 from pipeline.leash import tie_to_parent
 from pipeline.processes import Identity, machine, wait_until
 from pipeline.repeat import Repeat
+from pipeline.signals import worker_is
 from pipeline.store import workers
 from pipeline.store.engine import database
 from pipeline.upkeep.watch import watch
@@ -77,6 +78,7 @@ class Presence(bootsteps.StartStopStep):
             thread.stop()
         self._heartbeat.stop()
         workers.goodbye(database(), _identity)
+        worker_is(_identity, "offline")
 
     terminate = stop
 

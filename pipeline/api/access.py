@@ -46,7 +46,6 @@ ROUTES: dict[str, Access] = {
     "GET /health": PUBLIC,
     "GET /api/health": STAFF,
     "GET /metrics": STAFF,
-    "GET /api/stats": PEOPLE,
     "GET /api/overview": PEOPLE,
     "POST /api/session": PUBLIC,
     "GET /api/session": ANYBODY,

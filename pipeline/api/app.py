@@ -22,8 +22,7 @@ from pipeline.store import engine
 
 THREADS = 16  # requests that talk to Postgres at once, with a connection each
 SPARE = 0.8  # of the time that a request has, for one statement: its error can still be told
-HEALTH_S = 1.0  # for so long an answer about health is good enough for the next one who asks ...
-STATS_S = 2.0  # ... and one about the whole pipeline
+HEALTH_S = 1.0  # for so long an answer about health is good enough for the next one who asks
 ERRORS = (400, 401, 402, 403, 404, 409, 413, 422, 429, 503, 507)
 
 ROUTERS = (jobs.router, files.router, events.router, sources.router, system.router, overview.router, keys.router)
@@ -47,7 +46,6 @@ def create() -> FastAPI:
     app.state.buckets = Buckets(now.api_rate_per_sec, now.api_burst)
     app.state.hub = Hub()
     app.state.health = Lately(HEALTH_S)
-    app.state.stats = Lately(STATS_S)
     for router in ROUTERS:
         app.include_router(router)
     failing.set_up(app)

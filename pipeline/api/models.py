@@ -201,23 +201,3 @@ class Rerender(BaseModel):
 
     qualities: list[str] = Field(default=[], max_length=20, description="Only these.")
     transcription: bool = Field(default=False, description="The captions (too).")
-
-
-class Minute(BaseModel):
-    minute: datetime
-    status: Status
-    n: int
-
-
-class Count(BaseModel):
-    status: Status
-    stage: Stage
-    n: int
-
-
-class Stats(BaseModel):
-    """The pipeline at a glance."""
-
-    counts: list[Count]
-    ended: list[Minute] = Field(description="Jobs that ended, by minute, in the last hour.")
-    oldest_due_s: float | None = Field(description="For how long the oldest due job has been waiting.")

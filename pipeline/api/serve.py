@@ -28,7 +28,6 @@ def serve(host: str, port: int, on_ready: Callable[[str], None]) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=DRAIN_S,
-        proxy_headers=False,
     )
     # uvicorn drains on SIGTERM and then hands the signal on: to us, to end well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

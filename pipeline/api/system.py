@@ -12,10 +12,8 @@ from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline import breakers, gauges, metrics, settings, signals, upkeep
-from pipeline.api import models
 from pipeline.api.access import Doors
 from pipeline.api.caller import Asking
-from pipeline.api.lately import Lately
 from pipeline.core.errors import BadRequest, Forbidden, IronclipError, NoSuchWorker
 from pipeline.core.request import NAME
 from pipeline.store import breakers as known_breakers
@@ -96,12 +94,6 @@ def _space(folder: Folder) -> Space | None:
         return None
     seen = shutil.disk_usage(there)
     return Space(total_bytes=seen.total, free_bytes=seen.free)
-
-
-@router.get("/api/stats", summary="The pipeline at a glance")
-def stats(asking: Asking, request: Request) -> models.Stats:
-    lately: Lately = request.app.state.stats
-    return models.Stats(**lately.get(asking.account, lambda: listing.stats(database(), asking.account)))
 
 
 @router.get("/metrics", response_class=Response, summary="For Prometheus")

@@ -61,6 +61,13 @@ class Stack:
             return "\n".join(log.read().decode(errors="replace").splitlines()[-TAIL_LINES:])
         return ""
 
+    def api_is_ready(self) -> bool:
+        """Whether the API listens; also if there is none."""
+        if self.api_url is None:
+            return True
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", int(self.api_url.rpartition(":")[2]))) == 0
+
     def worker_is_ready(self) -> bool:
         """Whether a worker of ours has said hello."""
         return any(w["id"] not in self.bygone and w["stopped_at"] is None for w in workers.newest(database()))

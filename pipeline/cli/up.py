@@ -1,4 +1,4 @@
-"""How does one have everything running on one machine? Worker, beat, API and Flower on embedded servers, till Ctrl-C."""
+"""How does one have everything on one machine? Worker, beat, API and Flower on embedded servers, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def up(as_json: say.Json = False) -> None:
             stack.servers(share=False) as running,
             stack.everything(running, _teller(as_json)) as it,
         ):
-            _wait_for_worker(it)
+            _wait_for(it, "worker", it.worker_is_ready)
+            _wait_for(it, "api", it.api_is_ready)
             describe(it, as_json=as_json)
             until_told_to_stop()
             if not as_json:
@@ -60,13 +61,13 @@ def describe(it: Stack, *, as_json: bool) -> None:
     say.line("From this folder, `ironclip submit FILE --clip 2-12 --wait` needs no settings. Ctrl-C stops everything.")
 
 
-def _wait_for_worker(it: Stack) -> None:
+def _wait_for(it: Stack, child: str, is_ready: Callable[[], bool]) -> None:
     def is_decided() -> bool:
-        return it.worker_is_ready() or it.keeps_dying("worker")
+        return is_ready() or it.keeps_dying(child)
 
-    if not processes.wait_until(is_decided, READY_PATIENCE_S) or it.keeps_dying("worker"):
+    if not processes.wait_until(is_decided, READY_PATIENCE_S) or it.keeps_dying(child):
         raise CommandFailed(
-            f"The worker did not start; its log is {it.logs / 'worker.log'}.", evidence=it.log_tail("worker")
+            f"The {child} did not start; its log is {it.logs / f'{child}.log'}.", evidence=it.log_tail(child)
         )
 
 

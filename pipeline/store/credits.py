@@ -31,7 +31,7 @@ HOLD_AT_BIRTH = (
     _BALANCE,
 )
 
-# What was charged in an earlier run, or carried over from an earlier generation, is paid for; what was given back is not.
+# What was charged in an earlier run, or carried over from an earlier generation, is paid; what was given back is not.
 _HOLD_AGAIN = """entered AS (
     INSERT INTO credit_entries (account_id, job_id, output_id, run, kind, amount)
     SELECT moved.account_id, moved.id, o.id, moved.run, 'hold', -o.price

@@ -50,6 +50,8 @@ SERVE = text("""
      WHERE :queue = ANY (queues) AND stopped_at IS NULL AND status NOT IN ('offline', 'disabled')
        AND metadata->>'paused' IS NULL AND id::text IS DISTINCT FROM :besides LIMIT 1""")
 
+IS_DISABLED = text("SELECT 1 FROM workers WHERE id = :id AND status = 'disabled'")
+
 CONSUMED = text("UPDATE workers SET last_consumed_at = clock_timestamp() WHERE id = :id")
 
 LIST = text("""
@@ -88,6 +90,11 @@ def register(
 def beat(db: Database, worker: UUID, *, busy: bool) -> bool:
     """It is alive; False: nobody registered it."""
     return bool(db.run(BEAT, id=worker, busy=busy))
+
+
+def is_disabled(db: Database, worker: UUID) -> bool:
+    """Whether an operator wants it to take no new work."""
+    return bool(db.run(IS_DISABLED, id=worker))
 
 
 def pause(db: Database, worker: UUID, why: str | None) -> None:

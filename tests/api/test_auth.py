@@ -188,3 +188,11 @@ def test_a_bucket_fills_at_its_rate_and_never_above_its_brim() -> None:
         counts.append(taken())
 
     assert counts == [2, 1, 2, 2]
+
+
+def test_behind_a_proxy_with_tls_the_cookie_is_for_https_only(api: Api) -> None:
+    with api.client(None) as browser:
+        said = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9"}
+        cookie = browser.post("/api/session", json={"key": api.key("operator")}, headers=said).headers["set-cookie"]
+
+    assert "secure" in cookie.lower()

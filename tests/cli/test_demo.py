@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from pipeline import embedded, processes
@@ -70,6 +71,8 @@ def test_up_runs_jobs_for_the_folder_it_stands_in_until_it_is_told_to_stop(
 
     done = ironclip("submit", "film.mp4", "--clip", "1-3", "--no-captions", "--wait", "--json", env={})
     shared = ironclip("list", "--json", env=ready["env"])
+    key = {"Authorization": f"Bearer {ready['api']['key']}"}
+    seen = httpx.get(f"{ready['api']['url']}/api/jobs", headers=key, timeout=30)
     guest = ironclip("demo", "--json", env={})
     refused = ironclip("up", env={})
     up.send_signal(signal.SIGTERM)
@@ -78,6 +81,7 @@ def test_up_runs_jobs_for_the_folder_it_stands_in_until_it_is_told_to_stop(
     assert done.code == 0, done.err
     assert done.json["status"] == "completed"
     assert [job["id"] for job in shared.json["jobs"]] == [done.json["id"]]
+    assert [job["id"] for job in seen.json()["jobs"]] == [done.json["id"]]
     assert (guest.code, guest.json["jobs"][0]["outcome"]) == (0, "full")
     assert refused.code == 4
     assert refused.err.startswith("HOME_IN_USE: ")

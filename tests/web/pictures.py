@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from pipeline.store import credits
+from pipeline.store import credits as ledger
 from tests.cluster.system import wait_for
 from tests.web.visitor import Stack
 
@@ -18,7 +18,8 @@ WANTED = bool(os.environ.get("IRONCLIP_PICTURES"))
 AGAIN = text("""
     INSERT INTO jobs
     SELECT (jsonb_populate_record(j, jsonb_build_object(
-               'id', gen_random_uuid(), 'finished_at', clock_timestamp() - n * interval '21 s' - interval '1 min' * (n * n % 7),
+               'id', gen_random_uuid(),
+               'finished_at', clock_timestamp() - n * interval '21 s' - interval '1 min' * (n * n % 7),
                'created_at', j.created_at - interval '2 h' - n * interval '1 s'))).*
       FROM jobs j CROSS JOIN generate_series(1, :times) AS n WHERE j.id = :id AND n % 5 <> n % 3""")
 
@@ -26,7 +27,7 @@ AGAIN = text("""
 def busy_hour(stack: Stack, folder: Path) -> None:
     """Jobs in every state, and many that ended lately."""
     for account in ("acme", "globex"):
-        credits.grant(stack.api.db, account, 500, reference=f"for {account}")
+        ledger.grant(stack.api.db, account, 500, reference=f"for {account}")
     done = [stack.submit(source=_film(stack, folder, name), account=who, captions=False) for name, who in DONE]
     broken = folder / "upload-0412.mp4"
     broken.write_bytes(b"not a film")

@@ -58,9 +58,6 @@ def test_every_page_fits_a_phone(visit: Visit, stack: Stack, dark: bool) -> None
         expect(visitor.page.locator("h1")).to_be_visible()
         expect(visitor.page.locator("[aria-busy]")).to_have_count(0)
         wide[page] = visitor.overflow()
-        if page == f"job/{job}":
-            expect(visitor.page.locator("video")).to_be_visible()
-            visitor.picture(f"phone-job-{'dark' if dark else 'light'}")
     visitor.go("jobs")
     visitor.page.locator("#new-job").click()
     wide["submit"] = visitor.overflow()

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 from sqlalchemy import text
 
-from pipeline.store import credits
+from pipeline.store import credits as ledger
 from pipeline.store.engine import dumps
 from tests.cluster.system import wait_for
 from tests.web.visitor import Stack, Visitor
@@ -36,7 +36,6 @@ def test_a_tripped_breaker_is_the_reason_on_the_job_until_it_is_reset(visit: Vis
     expect(page.locator('.attempt[data-ended="deferred"]')).to_contain_text("the attempt was given back")
     visitor.go("breakers")
     expect(breaker).to_contain_text("waits for it")
-    visitor.picture("breakers")
     breaker.get_by_role("button", name="Reset").click()
     visitor.confirm("Reset")
 
@@ -95,7 +94,7 @@ def test_workers_are_shown_and_one_is_taken_out_of_service(visit: Visit, stack: 
 
 
 def test_a_client_sees_its_own_jobs_and_ledger_and_nothing_of_the_operators(visit: Visit, stack: Stack) -> None:
-    credits.grant(stack.api.db, "ann", 50, reference="for ann")
+    ledger.grant(stack.api.db, "ann", 50, reference="for ann")
     mine, other = stack.submit(account="ann"), stack.submit()
     stack.until(mine, "completed")
     stack.until(other, "completed")
@@ -164,4 +163,3 @@ def test_errors_show_the_last_lines_of_whoever_said_them(visit: Visit, stack: St
     expect(visitor.page.locator(".errors .error-code").first).to_have_text(told["code"])
     expect(visitor.page.locator(".errors .error-line").first).to_have_text(told["reason"].strip().split("\n")[0])
     expect(visitor.page.locator('.attempt[data-ended="failed"]')).to_contain_text("failed for good")
-    visitor.picture("failed")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from pipeline.store import credits
+from pipeline.store import credits as ledger
 from tests.cluster.system import wait_for
 from tests.web import pictures
 from tests.web.visitor import Stack, Visitor
@@ -21,7 +21,7 @@ Visit = Callable[..., Visitor]
 def test_the_flow_counts_who_waits_who_failed_and_what_was_completed(
     visit: Visit, stack: Stack, down: str, tmp_path: Path
 ) -> None:
-    credits.grant(stack.api.db, "flow", 100, reference="for the flow test")
+    ledger.grant(stack.api.db, "flow", 100, reference="for the flow test")
     broken = tmp_path / "broken.mp4"
     broken.write_bytes(b"not a film")
     failed = stack.submit(source=str(broken), account="flow")
