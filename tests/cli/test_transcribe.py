@@ -76,6 +76,7 @@ def test_a_file_name_means_the_file_in_this_folder(ironclip: Callable[..., Typed
     assert row.request["clips"][0]["name"] == "my-talk"
 
 
+@pytest.mark.usefixtures("env")
 def test_what_fails_is_said_in_one_sentence(ironclip: Callable[..., Typed], source: Path) -> None:
     with somebody_working():
         told = ironclip("transcribe", str(source))

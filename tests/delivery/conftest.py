@@ -12,8 +12,8 @@ import pytest
 
 from pipeline import delivery
 from pipeline.settings import Settings
-from tests.delivery.places import PLACES, Place, Putter, Sample, sample_of
-from tests.delivery.servers import sshd, weed
+from tests.delivery.places import PLACES, Bucket, Loaded, Place, Putter, Remote, Sample, sample_of
+from tests.delivery.servers import Sshd, Weed, sshd, weed
 
 __all__ = ["sshd", "weed"]  # fixtures
 
@@ -79,3 +79,28 @@ def targets_of(tmp_path: Path) -> Iterator[Callable[[str], Putter]]:
 @pytest.fixture
 def putter(place: Place, targets_of: Callable[[str], Putter]) -> Putter:
     return targets_of(place.toml)
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loaded:
+    def load(toml: str) -> delivery.Target:
+        told = tmp_path / "other.toml"
+        told.write_text(toml)
+        monkeypatch.setenv("TARGETS_FILE", str(told))
+        return delivery.load(Settings())["there"]
+
+    return load
+
+
+@pytest.fixture
+def bucket(weed: Weed) -> Iterator[Bucket]:
+    place = Bucket(weed, part_mb=5)
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def remote(sshd: Sshd) -> Iterator[Remote]:
+    place = Remote(sshd)
+    yield place
+    place.close()

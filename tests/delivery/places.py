@@ -20,6 +20,7 @@ from uuid import uuid4
 import pytest
 
 from pipeline import delivery
+from pipeline.core.errors import TargetError
 from tests.delivery.servers import KEY, READER_KEY, READER_SECRET, SECRET, Sshd, Weed
 from tests.delivery.wire import Wire
 
@@ -266,3 +267,12 @@ def sample_of(path: Path, content: bytes, name: str = "clip-1-720p") -> Sample:
     path.chmod(0o644)
     sha256 = hashlib.sha256(content).hexdigest()
     return Sample(path, content, sha256, delivery.published_key("job-1", 1, name, sha256, ".mp4"))
+
+
+Loaded = Callable[[str], delivery.Target]  # the target `there` of a TARGETS_FILE
+
+
+def refusal(target: delivery.Target, sample: Sample) -> TargetError:
+    with pytest.raises(TargetError) as caught:
+        delivery.deliver(target, sample.path, sample.key, sample.sha256)
+    return caught.value

@@ -128,23 +128,29 @@ def test_a_put_that_is_stopped_leaves_nothing(
     target: Target, place: Place, sample: Sample, at_call: int | None
 ) -> None:
     for error in (LeaseLost(), KeyboardInterrupt(), ConnectionResetError("of the database")):
-        calls, all_sent = 0, False
-
-        def told(done: int, total: int) -> None:
-            nonlocal all_sent
-            all_sent = done == total
-
-        def stop(error: BaseException = error) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == at_call or (at_call is None and all_sent):
-                raise error
+        stop = Stop(error, at_call)
 
         with pytest.raises(type(error)) as caught:
-            target.put(sample.path, sample.key, sample.sha256, check=stop, on_progress=told)
+            target.put(sample.path, sample.key, sample.sha256, check=stop.check, on_progress=stop.told)
 
         assert caught.value is error
         assert place.everything() == []
+
+
+class Stop:
+    """Raises at a call of check, or at the first one after the last byte."""
+
+    def __init__(self, error: BaseException, at_call: int | None) -> None:
+        self._error, self._at_call = error, at_call
+        self._calls, self._all_sent = 0, False
+
+    def told(self, done: int, total: int) -> None:
+        self._all_sent = done == total
+
+    def check(self) -> None:
+        self._calls += 1
+        if self._calls == self._at_call or (self._at_call is None and self._all_sent):
+            raise self._error
 
 
 def test_a_lease_lost_after_the_last_byte_still_publishes_nothing(target: Target, place: Place, sample: Sample) -> None:

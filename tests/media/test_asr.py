@@ -128,6 +128,7 @@ def test_progress_rises_to_the_whole_length(sample: Path, tmp_path: Path) -> Non
     Whisper().transcribe(wav, on_progress=lambda done, total: seen.append((done, total)))
 
     assert seen == sorted(seen)
+    assert {type(number) for pair in seen for number in pair} == {float}
     assert seen[-1][0] == seen[-1][1] == pytest.approx(30.0, abs=0.1)
 
 

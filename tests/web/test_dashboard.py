@@ -65,6 +65,8 @@ def test_a_job_is_submitted_and_played_with_captions(visit: Visit, stack: Stack)
     cues = video.evaluate("video => [...video.textTracks[0].cues].map(cue => cue.text)")
     assert " ".join(cues).strip()
     visitor.until("a caption", "document.querySelector('video').textTracks[0].activeCues?.length > 0")
+    track = video.evaluate("video => [video.textTracks[0].kind, video.textTracks[0].mode]")
+    assert track == ["captions", "showing"]
     visitor.picture("job")
     with page.expect_download() as kept:
         page.get_by_role("link", name="mp4").first.click()

@@ -52,17 +52,17 @@ def test_every_page_fits_a_phone(visit: Visit, stack: Stack, dark: bool) -> None
     visitor = visit("admin", phone=True, dark=dark)
     expect(visitor.row(job)).to_be_visible()
 
-    wide = {"jobs": visitor.overflow()}
+    wide = {"jobs": visitor.sticks_out()}
     for page in (f"job/{job}", "workers", "breakers", "recovery", "ledger"):
         visitor.go(page)
         expect(visitor.page.locator("h1")).to_be_visible()
         expect(visitor.page.locator("[aria-busy]")).to_have_count(0)
-        wide[page] = visitor.overflow()
+        wide[page] = visitor.sticks_out()
     visitor.go("jobs")
     visitor.page.locator("#new-job").click()
-    wide["submit"] = visitor.overflow()
+    wide["submit"] = visitor.sticks_out()
 
-    assert {page for page, pixels in wide.items() if pixels > 0} == set()
+    assert {page: found for page, found in wide.items() if found} == {}
 
 
 def test_a_job_is_cancelled_by_keyboard_alone(visit: Visit, stack: Stack, down: str) -> None:

@@ -93,19 +93,26 @@ def test_workers_are_shown_and_one_is_taken_out_of_service(visit: Visit, stack: 
     expect(line.get_by_role("button", name="Disable")).to_be_visible()
 
 
-def test_a_client_sees_its_own_jobs_and_ledger_and_nothing_of_the_operators(visit: Visit, stack: Stack) -> None:
+def test_a_client_sees_its_own_jobs_and_ledger_and_nothing_of_the_operators(
+    visit: Visit, stack: Stack, tmp_path: Path
+) -> None:
     ledger.grant(stack.api.db, "ann", 50, reference="for ann")
-    mine, other = stack.submit(account="ann"), stack.submit()
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(b"not a film")
+    mine, other, failed = stack.submit(account="ann"), stack.submit(), stack.submit(account="ann", source=str(broken))
     stack.until(mine, "completed")
     stack.until(other, "completed")
+    stack.until(failed, "failed")
     visitor = visit("client", account="ann")
     page = visitor.page
 
     expect(visitor.row(mine)).to_be_visible()
-    assert page.locator("#jobs .row").count() == 1
+    assert page.locator("#jobs .row").count() == 2
     assert page.get_by_role("navigation").get_by_role("link").all_inner_texts() == ["Jobs", "Ledger"]
     visitor.go(f"job/{mine}")
     expect(page.get_by_role("button", name="Rerender")).to_be_visible()
+    visitor.go(f"job/{failed}")
+    expect(visitor.why()).to_contain_text("It failed")
     assert page.get_by_role("button", name="Requeue").count() == 0
     visitor.go("breakers")
     expect(page.locator("#jobs")).to_be_visible()

@@ -47,13 +47,14 @@ def _stage(page: Page, name: str):  # type: ignore[no-untyped-def]
     return page.locator(f'[data-stage="{name}"]')
 
 
-@pytest.mark.skipif(not pictures.WANTED, reason="IRONCLIP_PICTURES asks for the pictures of the docs")
-def test_pictures_of_a_busy_hour(visit: Visit, stack: Stack, tmp_path: Path) -> None:
-    pictures.busy_hour(stack, tmp_path)
-    looks = [("home-light", {}), ("home-dark", {"dark": True}), ("phone", {"phone": True})]
+if pictures.WANTED:
 
-    for name, how in looks:
-        visitor = visit("admin", **how)
-        expect(visitor.page.locator(".chart .bar").first).to_be_visible()
-        expect(visitor.page.locator("#jobs .row").first).to_be_visible()
-        visitor.picture(name)
+    def test_pictures_of_a_busy_hour(visit: Visit, stack: Stack, tmp_path: Path) -> None:
+        pictures.busy_hour(stack, tmp_path)
+        looks = [("home-light", {}), ("home-dark", {"dark": True}), ("phone", {"phone": True})]
+
+        for name, how in looks:
+            visitor = visit("admin", **how)
+            expect(visitor.page.locator(".chart .bar").first).to_be_visible()
+            expect(visitor.page.locator("#jobs .row").first).to_be_visible()
+            visitor.picture(name)

@@ -20,6 +20,11 @@ DESKTOP = {"width": 1400, "height": 900}
 PHONE = {"width": 390, "height": 844}
 NOT_THERE = "net::ERR_"  # what a browser says of a server that is away
 
+STICKS_OUT = """() => [document.documentElement, ...document.querySelectorAll('header, main *, dialog *')]
+  .filter(each => each.getBoundingClientRect().right > innerWidth + 1 || each === document.documentElement
+    && each.scrollWidth > each.clientWidth)
+  .map(each => `${each.tagName}.${each.className}`)"""
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -120,9 +125,10 @@ class Visitor:
         """Wait until this is true in the page; its policy forbids Playwright's own way."""
         wait_for(what, lambda: self.page.evaluate(script))
 
-    def overflow(self) -> int:
-        """By how many pixels the page is wider than its window."""
-        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+    def sticks_out(self) -> list[str]:
+        """Whatever ends to the right of the window, also where it is only cut off; empty: the page fits."""
+        found: list[str] = self.page.evaluate(STICKS_OUT)
+        return found
 
     def picture(self, name: str, *, whole: bool = False) -> None:
         """Keep what is seen for the docs, if somebody asked for pictures."""
