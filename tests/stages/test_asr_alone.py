@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
 
-import numpy
+import numpy as np
 import pytest
 from sqlalchemy import text
 
@@ -150,7 +150,7 @@ def test_the_pulse_of_its_holder_tells_how_far_it_is_and_when_it_is_lost(
     holder = held(born.id)
 
     with Pulse(database(), holder, settings.current(), Table.ASR_JOBS) as pulse:
-        pulse.progress(numpy.float64(40), numpy.float64(17.0))  # as an engine may say it
+        pulse.progress(np.float64(40), np.float64(17.0))  # as an engine may say it
         assert wait_until(lambda: row(born.id).last_progress_value == 17.0, 20)
         assert holder.fence is not None
         jobs.apply(database(), born.id, Release(fence=holder.fence), table=Table.ASR_JOBS)
