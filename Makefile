@@ -2,7 +2,7 @@
 
 PARALLEL ?= -n 3 --dist loadfile # most tests wait for others more than they compute
 
-.PHONY: demo up test lint format bench setup lock clean
+.PHONY: demo up test test-long lint format bench setup lock clean
 
 demo: setup            ## a real video becomes a real clip with captions, from nothing
 	@.venv/bin/ironclip demo
@@ -13,6 +13,9 @@ up: setup              ## Postgres, Redis, worker, beat, the API and Flower, unt
 test: setup            ## every test; ARGS="-k lease" picks some, PARALLEL= runs one after the other
 	@sh scripts/test-packages
 	@.venv/bin/pytest $(PARALLEL) $(ARGS)
+
+test-long:             ## every test, also the further cases that `make test` leaves out
+	@LONG=1 $(MAKE) test
 
 lint: setup            ## style, types, and who imports whom
 	.venv/bin/ruff check .

@@ -7,24 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from fastapi import APIRouter, Depends
 
 from pipeline.api.caller import admit
-
-
-class Role(StrEnum):
-    CLIENT = "client"  # a web app: the jobs of one account
-    OPERATOR = "operator"  # looks after all jobs, services and workers
-    ADMIN = "admin"  # also keys, credits and recovery
-    WORKER = "worker"  # a machine that works over HTTP
+from pipeline.store.keys import Role
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may use a route. Nobody in it: everybody, without a key. `slow`: it may take longer than API_TIMEOUT_SEC."""
+    """Who may use a route; no role at all: everybody, without a key. `slow`: API_TIMEOUT_SEC does not bound it."""
 
     roles: frozenset[Role]
     slow: bool = False

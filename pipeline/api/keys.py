@@ -10,13 +10,13 @@ from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline import settings
-from pipeline.api import caller as callers
-from pipeline.api.access import Doors, Role
+from pipeline.api.access import Doors
 from pipeline.api.caller import COOKIE, Asking, Caller, csrf_token, make_session
 from pipeline.core.errors import NotAuthenticated
 from pipeline.core.request import NAME
 from pipeline.store import audit, keys
 from pipeline.store.engine import database
+from pipeline.store.keys import Role
 
 router = Doors(tags=["keys"])
 
@@ -128,7 +128,7 @@ def who_am_i(asking: Asking) -> Me:
 @router.delete("/api/session", status_code=204, summary="Log a browser out")
 def log_out(request: Request, response: Response) -> None:
     secure = request.url.scheme == "https"
-    response.delete_cookie(callers.COOKIE, httponly=True, samesite="strict", secure=secure, path="/")
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=secure, path="/")
 
 
 def _me(asking: Caller) -> Me:

@@ -1,4 +1,4 @@
-"""The system itself over HTTP: health, figures, recovery, breakers, workers, credits."""
+"""The system itself over HTTP: health, figures, recovery, breakers, workers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipeline import breakers, gauges, metrics, settings, signals, upkeep
 from pipeline.api.access import Doors
 from pipeline.api.caller import Asking
-from pipeline.core.errors import BadRequest, Forbidden, IronclipError, NoSuchWorker
-from pipeline.core.request import NAME
+from pipeline.core.errors import IronclipError, NoSuchWorker
 from pipeline.store import breakers as known_breakers
-from pipeline.store import credits as ledger
 from pipeline.store import glance, listing, workers
 from pipeline.store import upkeep as runs
 from pipeline.store.engine import TROUBLE, database
@@ -233,73 +231,3 @@ def _set(worker: UUID, *, disabled: bool) -> WorkerIs:
         raise NoSuchWorker(f"There is no worker {worker}.")
     signals.worker_is(worker, status)
     return WorkerIs(id=worker, status=status)
-
-
-# -- credits ---------------------------------------------------------------------------------------------------------
-
-
-class Account(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    account: str
-    balance: int
-    held: int = Field(description="Of unfinished jobs; not part of the balance any more.")
-
-
-class Entry(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    id: int
-    kind: str
-    amount: int
-    job_id: UUID | None
-    output: str | None
-    reference: str | None
-    note: str | None
-    at: datetime
-
-
-class Credits(BaseModel):
-    accounts: list[Account]
-    entries: list[Entry] = Field(description="Of the one account that was asked for, newest first.")
-    next: int | None = Field(description="`before` of the next page of entries.")
-
-
-class Grant(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    account: str = Field(pattern=f"^{NAME.pattern}$")
-    amount: int = Field(ge=-(10**12), le=10**12, description="Below zero: taken.")
-    reference: str = Field(min_length=1, max_length=200, description="Used once: the same again changes nothing.")
-    note: str | None = Field(default=None, max_length=500)
-
-
-class Granted(BaseModel):
-    granted: bool = Field(description="false: it was done before")
-
-
-@router.get("/api/credits", summary="Balances, and the ledger of one account")
-def credits_of(
-    asking: Asking,
-    account: Annotated[str | None, Query(max_length=64)] = None,
-    before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-) -> Credits:
-    if asking.account is not None and account not in (None, asking.account):
-        raise Forbidden("A client sees its own account only.")
-    wanted = asking.account or account
-    if wanted is None:
-        return Credits(accounts=[Account(**row) for row in ledger.balances(database())], entries=[], next=None)
-    one = Account(**ledger.balance(database(), wanted))
-    rows = ledger.entries(database(), wanted, before=before, limit=limit)
-    return Credits(
-        accounts=[one], entries=[Entry(**row) for row in rows], next=rows[-1]["id"] if len(rows) == limit else None
-    )
-
-
-@router.post("/api/credits", summary="Give credits to an account")
-def grant(wanted: Grant) -> Granted:
-    if wanted.amount == 0:
-        raise BadRequest("BAD_AMOUNT", "Nothing would change.", field="amount")
-    done = ledger.grant(database(), wanted.account, wanted.amount, reference=wanted.reference, note=wanted.note)
-    return Granted(granted=done)

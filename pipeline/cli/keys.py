@@ -11,19 +11,13 @@ from pipeline.cli import finding, say
 from pipeline.core.errors import BadRequest
 from pipeline.core.request import NAME
 from pipeline.store import keys as store
+from pipeline.store.keys import Role
 
 
 class Act(StrEnum):
     CREATE = "create"
     LIST = "list"
     REVOKE = "revoke"
-
-
-class Role(StrEnum):
-    CLIENT = "client"
-    OPERATOR = "operator"
-    ADMIN = "admin"
-    WORKER = "worker"
 
 
 def keys(

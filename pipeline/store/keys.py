@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,7 +19,13 @@ PREFIX = 8
 BYTES = 32  # 256 bits
 LONGEST = 200
 
-ROLES = ("client", "operator", "admin", "worker")
+
+class Role(StrEnum):
+    CLIENT = "client"  # a web app: the jobs of one account
+    OPERATOR = "operator"  # looks after all jobs, services and workers
+    ADMIN = "admin"  # also keys, credits and recovery
+    WORKER = "worker"  # a machine that works over HTTP
+
 
 CREATE = text("""
     WITH account AS (
@@ -76,9 +83,9 @@ def create(
     db: Database, role: str, *, account: str | None = None, name: str = "", by: str = "", worker: UUID | None = None
 ) -> tuple[Key, str]:
     """A new key and its text, which nobody can see again. An account that is not there yet is opened, empty."""
-    if role == "client" and account is None:
+    if role == Role.CLIENT and account is None:
         raise BadRequest("ACCOUNT_REQUIRED", "A client's key needs an account.", field="account")
-    if role in ("operator", "admin") and account is not None:
+    if role in (Role.OPERATOR, Role.ADMIN) and account is not None:
         raise BadRequest("ACCOUNT_NOT_ALLOWED", "Operators and admins see every account.", field="account")
     shown = secrets.token_urlsafe(BYTES)
     key = Key(uuid4(), shown[:PREFIX], role, account, worker)

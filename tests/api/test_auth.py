@@ -131,16 +131,17 @@ def test_a_session_ends_by_itself(make_api: Callable[..., Api]) -> None:
 
 
 def test_what_operators_do_is_written_down_before_it_happens(api: Api) -> None:
+    good, bad = f"target:{uuid4()}", f"nonsense-{uuid4()}"
     with api.client("operator") as operator, api.client("admin") as admin, api.client("client") as client:
-        asked = operator.post("/api/breakers/target:audited/trip", headers={"X-Request-Id": "abc-1"})
-        refused = operator.post("/api/breakers/nonsense/trip")
+        asked = operator.post(f"/api/breakers/{good}/trip", headers={"X-Request-Id": "abc-1"})
+        refused = operator.post(f"/api/breakers/{bad}/trip")
         operator.get("/api/breakers")
         client.post("/api/jobs", json={})
         acts = admin.get("/api/audit").json()["acts"]
 
-    mine = [act for act in acts if act["data"].get("service") in ("target:audited", "nonsense")]
+    mine = [act for act in acts if act["data"].get("service") in (good, bad)]
     assert (asked.status_code, refused.status_code) == (200, 422)
-    assert [act["data"]["service"] for act in mine] == ["nonsense", "target:audited"]
+    assert [act["data"]["service"] for act in mine] == [bad, good]
     assert mine[1]["act"] == "POST /api/breakers/{service}/trip"
     assert mine[1]["by"].startswith("operator:")
     assert mine[1]["request_id"] == "abc-1"

@@ -77,6 +77,7 @@ def test_a_postgres_that_is_gone_gives_503_and_comes_back(hasty: Api, services: 
         services.postgres.stop()
         try:
             gone = http.get("/api/jobs")
+            wait_for("it to notice", lambda: http.get("/health").status_code == 503)
             health = http.get("/health")
         finally:
             services.postgres.start()

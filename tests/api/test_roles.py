@@ -9,7 +9,8 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from pipeline.api.access import ROUTES, Role
+from pipeline.api.access import ROUTES
+from pipeline.store.keys import Role
 from tests.api.conftest import Api
 
 ROLES: list[Role | None] = [*Role, None]

@@ -15,15 +15,21 @@ from tests.cluster.system import System, wait_for
 # A child whose main process sees it die and tells the row; a whole tree, of which only its neighbours can know.
 DEATHS = [
     (At.CLAIMED, "child"),
+    (At.MANIFEST_PUT, "tree"),
+    (At.SWEEP_MARKED, "tree"),
+]
+FURTHER = [
     (At.UNIT_NAMED, "tree"),
     (At.PUT, "child"),
-    (At.MANIFEST_PUT, "tree"),
     (At.SETTLED, "tree"),
-    (At.SWEEP_MARKED, "tree"),
 ]
 
 
-@pytest.mark.parametrize(("point", "who"), DEATHS, ids=[f"{point.said} {who}" for point, who in DEATHS])
+@pytest.mark.parametrize(
+    ("point", "who"),
+    [pytest.param(point, who, id=f"{point.said} {who}") for point, who in DEATHS]
+    + [pytest.param(point, who, id=f"{point.said} {who}", marks=pytest.mark.long) for point, who in FURTHER],
+)
 def test_a_worker_that_dies_at_this_point_delays_the_job_and_no_more(
     system: System, sample: Path, tmp_path: Path, point: At, who: str
 ) -> None:

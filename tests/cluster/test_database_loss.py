@@ -42,7 +42,13 @@ RESTARTS: dict[str, Callable[[Postgres], None]] = {
 }
 
 
-@pytest.mark.parametrize("restart", RESTARTS.values(), ids=RESTARTS.keys())
+@pytest.mark.parametrize(
+    "restart",
+    [
+        pytest.param(RESTARTS["fast"], id="fast", marks=pytest.mark.long),
+        pytest.param(RESTARTS["immediate"], id="immediate"),
+    ],
+)
 def test_every_job_completes_when_postgres_is_restarted_again_and_again_and_nobody_is_reaped(
     shaky: System, postgres: Postgres, sample: Path, restart: Callable[[Postgres], None]
 ) -> None:

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,7 @@ def our_commands() -> list[str]:
     return sorted(found)
 
 
+@cache
 def help_of(*command: str) -> subprocess.CompletedProcess[str]:
     wide = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
     argv = [sys.executable, "-m", "pipeline.cli", *command, "--help"]
