@@ -115,7 +115,7 @@ def test_a_check_that_raises_kills_the_whole_tree(tmp_path: Path) -> None:
     with pytest.raises(LeaseLost):
         process.run(["sh", "-c", TREE], cwd=tmp_path, check=lost)
 
-    assert not [pid for pid in pids(tmp_path, 2) if is_alive(pid)]
+    wait_for(lambda: not [pid for pid in pids(tmp_path, 2) if is_alive(pid)], within_s=5)
 
 
 def test_the_check_is_asked_every_second_even_of_a_program_that_never_stops_talking(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_the_end_of_the_time_kills_the_whole_tree(tmp_path: Path) -> None:
     with pytest.raises(SourceTimeout):
         process.run(["sleep", "9"], cwd=tmp_path, timeout_s=0.1, timeout_error=SourceTimeout)
 
-    assert not [pid for pid in pids(tmp_path, 2) if is_alive(pid)]
+    wait_for(lambda: not [pid for pid in pids(tmp_path, 2) if is_alive(pid)], within_s=5)
 
 
 def test_what_a_program_leaves_behind_is_killed_when_it_ends(tmp_path: Path) -> None:
