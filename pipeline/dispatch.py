@@ -7,7 +7,7 @@ row decides. So a publish that failed, or that may have failed, is no tragedy: s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -88,10 +88,7 @@ def start(job: Job) -> None:
 
 def start_transcription(job: Job) -> None:
     """Publish a transcription that belongs to no job. BrokerUnavailable: perhaps it was not sent."""
-    queue = QUEUE_OF[job.stage]
-    _publish(
-        lambda: client.send_task(TRANSCRIBE, args=(str(job.id),), queue=queue, retry=True, retry_policy=PUBLISH_ONCE)
-    )
+    _send(TRANSCRIBE, args=(str(job.id),), queue=QUEUE_OF[job.stage])
 
 
 def ping() -> None:
@@ -105,23 +102,19 @@ def ping() -> None:
 
 def mark(queue: str, number: int, sent_at: datetime) -> None:
     """Send a marker through this queue. BrokerUnavailable: perhaps it was not sent."""
-    _publish(
-        lambda: client.send_task(
-            MARKER, args=(queue, number, sent_at.isoformat()), queue=queue, retry=True, retry_policy=PUBLISH_ONCE
-        )
-    )
+    _send(MARKER, args=(queue, number, sent_at.isoformat()), queue=queue)
 
 
 def send_canary(queue: str) -> None:
     """Send a worker a message of its own. BrokerUnavailable: perhaps it was not sent."""
-    _publish(lambda: client.send_task(CANARY, exchange="", routing_key=queue, retry=True, retry_policy=PUBLISH_ONCE))
+    _send(CANARY, exchange="", routing_key=queue)
 
 
 def nudge() -> None:
     """Something is due now: ask for a sweep. If that cannot be asked, the next one finds it."""
     expires = settings.current().sweep_interval_sec
     with suppress(BrokerUnavailable):
-        _publish(lambda: client.send_task(SWEEP, queue=CONTROL, expires=expires, retry=True, retry_policy=PUBLISH_ONCE))
+        _send(SWEEP, queue=CONTROL, expires=expires)
 
 
 def is_empty(queue: str) -> bool:
@@ -144,14 +137,14 @@ def _waiting(connection: Any, queue: str) -> int:
 
 def send_submission(request: dict[str, Any], job_id: UUID) -> None:
     """Ask a worker to write the row, for a caller that cannot reach the database."""
-    _publish(
-        lambda: client.send_task(
-            SUBMIT, kwargs=request, task_id=str(job_id), queue=CONTROL, retry=True, retry_policy=PUBLISH_ONCE
-        )
-    )
+    _send(SUBMIT, kwargs=request, task_id=str(job_id), queue=CONTROL)
 
 
-def _publish(send: Any) -> None:
+def _send(task: str, **options: Any) -> None:
+    _publish(lambda: client.send_task(task, **options, retry=True, retry_policy=PUBLISH_ONCE))
+
+
+def _publish(send: Callable[[], object]) -> None:
     try:
         send()
     except (BrokerError, KombuError, OSError) as exc:

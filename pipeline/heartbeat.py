@@ -127,7 +127,7 @@ class Heartbeat:
         self._every_s = settings.heartbeat_sec
         self._lease = timedelta(seconds=settings.default_lease_sec)
         self._outage = timedelta(seconds=OUTAGE_BEATS * settings.heartbeat_sec)
-        self._slowest_s = min(settings.default_lease_sec, settings.worker_offline_sec) / 4
+        self._slowest_s = _wait_s(settings) / 4
         self._failures = 0
         self._was_busy: bool | None = None
         self._kept: set[UUID] = set()

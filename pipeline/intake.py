@@ -23,7 +23,8 @@ from pipeline.core.errors import BadRequest, BrokerUnavailable, IronclipError, N
 from pipeline.core.job import Job, Stage, Status
 from pipeline.core.moves import Cancel, Move, Refusal, Requeue, Rerender
 from pipeline.core.output import made_anew, wanted
-from pipeline.core.request import NAME, Request, parse
+from pipeline.core.request import Request, parse
+from pipeline.core.request import account as check_account
 from pipeline.core.routing import ON_GPU
 from pipeline.crashpoints import At
 from pipeline.delivery.buckets import Buckets
@@ -92,7 +93,7 @@ def transcribe(
         max_attempts=now.job_max_attempts,
         expected_duration_ms=None if seconds is None else int(seconds * 1000),
     )
-    transcriptions.publish(database(), now, only=born.id)
+    transcriptions.publish(database(), due.sight(database(), now.silence()), now, only=born.id)
     return born
 
 
@@ -129,8 +130,7 @@ def grant(account: str, amount: int, *, reference: str, note: str | None = None)
 
     A reference is granted once, whoever says it how often: with another account or amount it is a conflict.
     """
-    if not NAME.fullmatch(account):
-        raise BadRequest("BAD_ACCOUNT", "An account has 1-64 letters, digits, '.', '_' or '-'.", field="account")
+    check_account(account)
     if not amount or abs(amount) > MAX_GRANT:
         raise BadRequest("BAD_GRANT", "A grant is a whole number of credits other than 0.", field="amount")
     if not reference.strip() or len(reference) > MAX_KEY or not reference.isprintable():

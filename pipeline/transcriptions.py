@@ -8,19 +8,20 @@ from pipeline import dispatch, log
 from pipeline.core import window
 from pipeline.core.errors import BrokerUnavailable
 from pipeline.core.routing import MEDIA
+from pipeline.core.window import Sight
 from pipeline.settings import Settings
-from pipeline.store import asr, due
+from pipeline.store import asr
 from pipeline.store.engine import Database
 
 logger = log.get("transcriptions")
 
 
-def publish(db: Database, now: Settings, only: UUID | None = None) -> int:
+def publish(db: Database, sight: Sight, now: Settings, only: UUID | None = None) -> int:
     """Send a message for each that is due, while there is room, or for that one; how many were sent.
 
     Without a broker the rows wait, and nobody gets an error.
     """
-    room = window.window(MEDIA, due.sight(db, now.silence()), now.shape())
+    room = window.window(MEDIA, sight, now.shape())
     taken = asr.take_due(db, room, only)
     for n, job in enumerate(taken):
         try:

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from pipeline import log, pressure, settings
-from pipeline.core.routing import QUEUE_OF
+from pipeline.core.routing import WORK
 from pipeline.repeat import Repeat
 from pipeline.store import workers
 from pipeline.store.engine import database
@@ -25,7 +25,7 @@ class Pausing:
 
     def __init__(self, worker: Any, who: UUID) -> None:
         self._control, self._hostname, self._who = worker.app.control, worker.hostname, who
-        self._queues = sorted(set(worker.app.amqp.queues.consume_from) & set(QUEUE_OF.values()))
+        self._queues = sorted(set(worker.app.amqp.queues.consume_from) & WORK)
         self._paused: str | None = None
 
     def thread(self) -> Repeat:

@@ -9,6 +9,7 @@ from uuid import UUID
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline import intake
 from pipeline.api.access import Doors
 from pipeline.api.caller import Asking
 from pipeline.core.errors import BadRequest, Forbidden
@@ -82,5 +83,4 @@ def credits_of(
 def grant(wanted: Grant) -> Granted:
     if wanted.amount == 0:
         raise BadRequest("BAD_AMOUNT", "Nothing would change.", field="amount")
-    done = store.grant(database(), wanted.account, wanted.amount, reference=wanted.reference, note=wanted.note)
-    return Granted(granted=done)
+    return Granted(granted=intake.grant(wanted.account, wanted.amount, reference=wanted.reference, note=wanted.note))

@@ -9,7 +9,7 @@ import typer
 
 from pipeline.cli import finding, say
 from pipeline.core.errors import BadRequest
-from pipeline.core.request import NAME
+from pipeline.core.request import account as check_account
 from pipeline.store import keys as store
 from pipeline.store.keys import Role
 
@@ -32,8 +32,8 @@ def keys(
     db = finding.connect()
     match act:
         case Act.CREATE:
-            if account is not None and not NAME.fullmatch(account):
-                raise BadRequest("BAD_ACCOUNT", "The account must be 1-64 letters, digits, '.', '_' or '-'.")
+            if account is not None:
+                check_account(account)
             made, shown = store.create(db, role, account=account, name=name, by=finding.me())
             if as_json:
                 say.document({"id": made.id, "prefix": made.prefix, "role": role, "account": account, "key": shown})

@@ -225,7 +225,8 @@ def _priority(value: Any) -> Priority:
     return Priority(value)
 
 
-def _account(value: Any) -> str:
+def account(value: Any) -> str:
+    """The name of an account, if it is one."""
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise BadRequest("BAD_ACCOUNT", "The account must be 1-64 letters, digits, '.', '_' or '-'.", field="account")
     return value
@@ -277,7 +278,7 @@ _FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "language": _language,
     "targets": _targets,
     "priority": _priority,
-    "account": _account,
+    "account": account,
     "max_attempts": _max_attempts,
     "deadline_s": _deadline,
     "callback_url": _callback,

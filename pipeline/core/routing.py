@@ -18,6 +18,7 @@ QUEUE_OF: dict[Stage, str] = {
     Stage.FINALIZE: IO,
 }
 ON_GPU = frozenset({Stage.CLIP, Stage.ASR})  # go there while somebody there has nothing to do
+WORK = frozenset(QUEUE_OF.values()) | {GPU}  # where stages come from
 QUEUES = (CONTROL, IO, MEDIA, DEFAULT)
 
 SUBMIT = "pipeline.submit"

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import TextClause, text
 
-from pipeline.core.routing import QUEUE_OF
+from pipeline.store import due
 from pipeline.store.engine import Database, fetch
 from pipeline.store.why import DUE_SINCE
 
@@ -252,7 +252,7 @@ WAITING_FOR_NOTHING = _query("""
 
 def look(db: Database, queries: Mapping[str, Query], limits: Mapping[str, Any]) -> dict[str, list[Found]]:
     """What each query finds, all at one moment. Nothing can be written meanwhile."""
-    params = {**limits, "stages": [*map(str, QUEUE_OF)], "queues": [*QUEUE_OF.values()]}
+    params = {**limits, **due.routes()}
     found = {}
     with db.transaction() as conn:
         conn.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))

@@ -261,7 +261,7 @@ NOW = text("SELECT clock_timestamp() AS now")
 
 def markers(db: Database, grace: timedelta) -> dict[str, Marker]:
     """How the markers of every queue stand."""
-    rows = db.run(MARKERS, grace=grace, **_routes())
+    rows = db.run(MARKERS, grace=grace, **routes())
     return {row.queue: Marker(row.queue, row.unanswered, row.sent_s, row.is_needed) for row in rows}
 
 
@@ -283,7 +283,7 @@ def forget_markers(db: Database, queue: str) -> None:
 
 def unpublish_lost(db: Database, grace: timedelta) -> list[UUID]:
     """Take back what a marker has overtaken: those messages are lost. The jobs that wait again for one."""
-    return [row.id for row in db.run(LOST, grace=grace, **_routes())]
+    return [row.id for row in db.run(LOST, grace=grace, **routes())]
 
 
 def unpublish_all(db: Database, queue: str, before: datetime) -> list[UUID]:
@@ -325,7 +325,8 @@ def _wait_for_turn(conn: Connection) -> bool:
     return True
 
 
-def _routes() -> dict[str, Sequence[str]]:
+def routes() -> dict[str, Sequence[str]]:
+    """Which queue serves which stage, as parameters."""
     return {"stages": [str(stage) for stage in QUEUE_OF], "queues": list(QUEUE_OF.values())}
 
 

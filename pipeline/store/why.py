@@ -10,7 +10,6 @@ from sqlalchemy import text
 
 from pipeline.core.errors import NoSuchJob
 from pipeline.core.job import Outcome, Stage, Status
-from pipeline.core.routing import QUEUE_OF
 from pipeline.core.window import Sight, Silence
 from pipeline.store import due
 from pipeline.store.engine import Database
@@ -145,7 +144,7 @@ _NAMES = [each.name for each in fields(Facts) if each.name != "sight"]
 
 def facts(db: Database, job_id: UUID, silence: Silence) -> Facts:
     """All that bears on the job now."""
-    rows = db.run(FACTS, id=job_id, offline=silence.offline, stages=[*map(str, QUEUE_OF)], queues=[*QUEUE_OF.values()])
+    rows = db.run(FACTS, id=job_id, offline=silence.offline, **due.routes())
     if not rows:
         raise NoSuchJob(f"There is no job {job_id}.")
     row = {name: rows[0]._mapping[name] for name in _NAMES}

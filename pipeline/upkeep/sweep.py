@@ -73,7 +73,7 @@ def _sweep(db: Database) -> Swept:
     for queue, marker in markers.items():
         if queue in missed or (sight.slots(queue) and _wants_marker(marker, sight, rooms, taken, now)):
             _mark(db, queue)
-    published = _publish(db, taken) + transcriptions.publish(db, now)
+    published = _publish(db, taken) + transcriptions.publish(db, sight, now)
     if published and sight.broker_is_away:
         breakers.broker_is_back(db)
     return Swept(published, len(lost))

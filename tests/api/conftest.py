@@ -77,7 +77,7 @@ class Api:
         return httpx.Client(base_url=self.url, headers=headers, timeout=30, **options)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def make_api(
     services: Services, make_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., Api]]:
@@ -110,7 +110,7 @@ def make_api(
         api.db.dispose()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def api(make_api: Callable[..., Api]) -> Api:
     """An API that tests share: look at your own jobs only."""
     return make_api()

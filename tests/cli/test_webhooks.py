@@ -11,18 +11,15 @@ import pytest
 from pipeline import webhooks
 from pipeline.store import endpoints
 from pipeline.store.engine import Database, database
-from tests.webhooks.world import SECRET, Place, rows, serve
+from tests.webhooks.world import SECRET, Place, rows, standing
 
 Type = Callable[..., Any]
 
 
 @pytest.fixture
 def place() -> Iterator[Place]:
-    made = Place()
-    server = serve(made)
-    yield made
-    server.shutdown()
-    server.server_close()
+    with standing() as made:
+        yield made
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def system(make_system: Callable[..., System]) -> System:
     return make_system()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def _warm(tmp_path_factory: pytest.TempPathFactory, make_database: Callable[..., str]) -> Iterator[System]:
     system = System(tmp_path_factory.mktemp("warm") / "home", make_database())
     try:

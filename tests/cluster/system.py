@@ -11,7 +11,7 @@ import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -21,8 +21,10 @@ from pytest_celery import CeleryTestNode, CeleryTestWorker, RedisTestBroker
 from sqlalchemy import text
 
 from pipeline import dispatch, processes, settings, supervisor
+from pipeline.chaos.run import SMALL as SECONDS
 from pipeline.core.job import Job, Status
 from pipeline.embedded.redis import Redis
+from pipeline.media.process import GUARD
 from pipeline.processes import Identity
 from pipeline.store import engine, jobs, reads
 from pipeline.store.engine import Database
@@ -30,23 +32,7 @@ from tests.cluster.localnodes import LocalBeat, LocalProcess, LocalRedis, LocalW
 
 T = TypeVar("T")
 
-# A lease outlives three missed beats, as in production.
-SMALL = {
-    "DEFAULT_LEASE_SEC": "4",
-    "HEARTBEAT_SEC": "1",
-    "PULSE_SEC": "0.3",
-    "REAPER_INTERVAL_SEC": "1",
-    "DATABASE_GRACE_SEC": "1",
-    "SWEEP_INTERVAL_SEC": "1",
-    "REPUBLISH_SEC": "3",
-    "MARKER_GRACE_SEC": "1",
-    "SHUTDOWN_GRACE_SEC": "1",
-    "JOB_RETRY_BACKOFF_MS_BASE": "100",
-    "JOB_RETRY_BACKOFF_MS_MAX": "500",
-    "ASR_THREADS": "1",
-    "MIN_FREE_DISK_BYTES": "0",
-    "MIN_FREE_MEMORY_BYTES": "0",
-}
+SMALL = {**SECONDS, "MIN_FREE_DISK_BYTES": "0", "MIN_FREE_MEMORY_BYTES": "0"}
 PATIENCE_S = 60.0  # the machine may be busy; whoever is sure of the answer waits for it
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -202,6 +188,13 @@ class System:
         self.at(job_id, "clip")
         return wait_for("ffmpeg to run", self.programs)
 
+    def hold_up(self, job_id: UUID | str) -> list[Identity]:
+        """Stop the job's ffmpeg: it is surely still there when something happens to its worker. It and its guard."""
+        self.encoding(job_id)
+        for each in wait_for("ffmpeg itself", lambda: [p for p in self.programs() if not _is_guard(p)]):
+            each.send(signal.SIGSTOP)
+        return self.programs()
+
     def events(self, job_id: UUID | str, kind: str | None = None) -> list[dict[str, Any]]:
         told = reads.events(self.db, UUID(str(job_id)))
         return [event for event in told if kind in (None, event["type"])]
@@ -257,3 +250,9 @@ def _read_again() -> None:
     dispatch.client.conf.update(dispatch.wire(dispatch.IMPATIENT))
     dispatch.client._pool = None
     dispatch.client.amqp._producer_pool = None
+
+
+def _is_guard(process: Identity) -> bool:
+    with suppress(OSError):
+        return str(GUARD).encode() in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    return False

@@ -15,8 +15,8 @@ from tests.cluster.system import System, wait_for
 NEVER = "3600"  # no lease of these tests ends by itself
 
 
-def encode(sample: Path, clips: int = 2) -> dict[str, object]:
-    pieces = [{"start": 0.5 + n / 10, "end": 16 + n / 10} for n in range(clips)]
+def encode(sample: Path) -> dict[str, object]:
+    pieces = [{"start": 0.5, "end": 16.0}]
     return {"source": str(sample), "clips": pieces, "captions": False}
 
 
@@ -31,7 +31,7 @@ def test_a_tree_that_was_killed_and_comes_back_finds_its_own_jobs_without_beat(
     system = make_system(DEFAULT_LEASE_SEC=NEVER, WORKER_OFFLINE_SEC=NEVER)
     doomed = system.worker()
     job = enqueue(encode(sample))
-    ffmpeg = system.encoding(job.id)
+    ffmpeg = system.hold_up(job.id)
 
     doomed.kill()
     wait_for("ffmpeg to end", lambda: not any(each.is_running for each in ffmpeg))
@@ -48,7 +48,7 @@ def test_a_neighbour_takes_over_from_a_tree_that_never_comes_back(
     system = make_system(DEFAULT_LEASE_SEC=NEVER, WORKER_OFFLINE_SEC=NEVER)
     doomed = system.worker(slots=1)
     job = enqueue(encode(sample))
-    system.encoding(job.id)
+    system.hold_up(job.id)
     system.worker(slots=1)
 
     doomed.kill()
@@ -61,7 +61,7 @@ def test_a_worker_that_is_silent_for_too_long_is_replaced(make_system: Callable[
     system = make_system(DEFAULT_LEASE_SEC=NEVER, WORKER_OFFLINE_SEC="5")
     stopped = system.worker(slots=1)
     job = enqueue(encode(sample))
-    system.encoding(job.id)
+    system.hold_up(job.id)
     system.worker(slots=1)
 
     tree = stopped.container.process.tree()
@@ -78,14 +78,16 @@ def test_a_worker_that_is_silent_for_too_long_is_replaced(make_system: Callable[
 def test_a_second_worker_of_the_same_name_takes_nobodys_lease(make_system: Callable[..., System], sample: Path) -> None:
     system = make_system(DEFAULT_LEASE_SEC=NEVER, WORKER_OFFLINE_SEC=NEVER)
     system.worker(slots=1, name="twin")
-    job = enqueue(encode(sample, clips=3))
-    system.encoding(job.id)
+    job = enqueue(encode(sample))
+    ffmpeg = system.hold_up(job.id)
     held = system.job(job.id).fence
 
     second = system.worker(slots=1, name="twin")
     wait_for("its upkeep", lambda: "worker registered" in second.logs() and overdue_was_done(system))
 
     assert system.job(job.id).fence == held
+    for each in ffmpeg:
+        each.send(signal.SIGCONT)
     assert system.finished(job.id)["outcome"] == "full"
     assert system.claims(job.id) == ["resolve", "clip", "upload", "finalize"]
 
@@ -101,9 +103,7 @@ def test_a_worker_that_cannot_reach_postgres_stops_its_ffmpeg_before_anybody_tak
     with Cable(system.env["DATABASE_URL"]) as cable:
         alone = system.worker(slots=1, DATABASE_URL=cable.url)
         job = enqueue(encode(sample))
-        ffmpeg = system.encoding(job.id)
-        for each in ffmpeg:
-            each.send(signal.SIGSTOP)  # so that it is surely still there when the lease ends
+        ffmpeg = system.hold_up(job.id)
         system.worker(slots=1)
 
         cable.pull()

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline import enqueue
 from pipeline.core.job import Status
+from pipeline.core.routing import GPU, QUEUES, WORK
 from pipeline.store import workers
 from tests.cluster.system import System, wait_for
 
@@ -38,11 +39,12 @@ def test_a_worker_without_room_takes_nothing_new_and_goes_on_when_there_is_room(
 ) -> None:
     system = make_system(SCRATCH_DIR=str(small_disk), MIN_FREE_DISK_BYTES=str(12 * MIB))
     system.beat(wait=False)
-    worker = system.worker()
+    worker = system.worker(queues=(*QUEUES, GPU))
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(16 * MIB))
     wait_for("the worker to pause", lambda: paused(system))
     worker.wait_for_log("worker paused")
+    wait_for("it to listen to no queue with work", lambda: not WORK & set(system.queues_of(worker)))
 
     job = enqueue({"source": str(sample), "clips": [{"start": 2, "end": 4}], "captions": False})
     wait_for("a sweep since then", system.ran_again("sweep"))

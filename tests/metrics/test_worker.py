@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pipeline import submit, supervisor
 from pipeline.supervisor import Supervisor
 from tests.cluster.system import System, wait_for
-from tests.webhooks.world import Place, serve
+from tests.webhooks.world import Place, standing
 
 LOGIN = "ironclip:guess-me"
 
@@ -40,11 +40,8 @@ def series(page: bytes) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 @pytest.fixture
 def place() -> Iterator[Place]:
-    made = Place()
-    server = serve(made)
-    yield made
-    server.shutdown()
-    server.server_close()
+    with standing() as made:
+        yield made
 
 
 @pytest.fixture

@@ -41,8 +41,8 @@ TOLD = {
 }
 
 
-# Not of the whole session: Playwright keeps an event loop running in this thread, and others want their own.
-@pytest.fixture(scope="package")
+# No longer than its file: Playwright keeps an event loop running in this thread, and other tests want their own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if not CHROMIUM.exists():
         missing = f"there is no {CHROMIUM}; scripts/test-packages installs it"
@@ -55,7 +55,7 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def stack(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory, make_database: Callable[..., str]
 ) -> Iterator[Stack]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from http.server import ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -14,24 +13,14 @@ from pipeline import settings
 from pipeline.store import engine
 from pipeline.store.engine import Database, database
 from tests.store.world import TABLES
-from tests.webhooks.world import SECRET, Place, serve
+from tests.webhooks.world import SECRET, Place, standing
 
 
 @pytest.fixture
 def endpoint() -> Iterator[Callable[..., Place]]:
     """Call it for an endpoint of one's own."""
-    made: list[tuple[Place, ThreadingHTTPServer]] = []
-
-    def make(**told: Any) -> Place:
-        place = Place(**told)
-        made.append((place, serve(place)))
-        return place
-
-    yield make
-    for place, server in made:
-        place.ends.set()
-        server.shutdown()
-        server.server_close()
+    with ExitStack() as made:
+        yield lambda **told: made.enter_context(standing(**told))
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -133,3 +135,14 @@ def complete(db: Database, job: Job) -> Job:
         assert isinstance(got, Job)
         job = got
     return job
+
+
+@contextmanager
+def standing(**told: Any) -> Iterator[Place]:
+    """A place that takes webhooks, as long as the block lasts."""
+    place = Place(**told)
+    server = serve(place)
+    yield place
+    place.ends.set()
+    server.shutdown()
+    server.server_close()
