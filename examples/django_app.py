@@ -24,8 +24,8 @@ def ask(request):
 
 def look(_request, job):
     seen = AsyncResult(job)
-    told = seen.result if isinstance(seen.result, dict) else str(seen.result)
-    return JsonResponse({"state": seen.state, "told": told})
+    state, told = seen.state, seen.result
+    return JsonResponse({"state": state, "told": told if isinstance(told, dict) else str(told)})
 
 
 urlpatterns = [path("clips", ask), path("clips/<job>", look)]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline import crashpoints, log, metrics
-from pipeline.core.errors import IronclipError, LeaseLost
+from pipeline.core.errors import IronclipError, Kind, LeaseLost
 from pipeline.core.job import Job, OutputStatus
 from pipeline.core.output import File, Output
 from pipeline.core.request import Request
@@ -86,9 +86,16 @@ class Context:
         lease, began = self.job.lease, self.job.processing_started_at
         return (lease.deadline_at - began).total_seconds() if lease and began else None
 
-    @property
-    def is_last_attempt(self) -> bool:
-        return self.job.attempt_count >= self.job.max_attempts
+    def gives_up(self, target: str, trouble: IronclipError) -> bool:
+        """Whether the job ends without this target: it spoils the last attempt, or it is down for as long as a job may
+        wait and another one has served the job."""
+        if trouble.kind is Kind.RETRY:
+            return self.job.attempt_count >= self.job.max_attempts
+        since, began = self.job.first_deferred_at, self.job.processing_started_at
+        if trouble.kind is not Kind.DEFER or since is None or began is None:
+            return False
+        has_waited = (began - since).total_seconds() >= self.settings.max_wait_sec
+        return has_waited and any(d["status"] == "delivered" and d["target"] != target for d in self.deliveries())
 
     def service(self, name: str) -> AbstractContextManager[None]:
         """Around work that needs a service: BreakerOpen while it is given up; how it went is remembered."""

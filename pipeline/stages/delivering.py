@@ -3,7 +3,8 @@
 Each target stands alone: one that refuses is noted and the others go on; one that is down, or that its breaker takes
 for down, is tried again later, after the others have got theirs. What a target has taken it is not asked about again;
 what lies there whole, because somebody died before he could say so, is not sent again. A target that spoils the last
-attempt of all is noted like one that refuses, so that it costs no other target its files.
+attempt of all, or is still down when the job has waited long enough, is noted like one that refuses, so that it costs
+no other target its files.
 """
 
 from __future__ import annotations
@@ -29,27 +30,29 @@ def deliver_outputs(ctx: Context, outputs: Iterable[Output]) -> dict[str, int]:
     answers = {(d["output_id"], d["target"]): d for d in ctx.deliveries()}
     counts = dict.fromkeys(ctx.request.targets, 0)
     troubles: list[IronclipError] = []
-    down: set[str] = set()
+    down: dict[str, IronclipError] = {}
     sent = 0
     for n, output in enumerate(ready):
         pairs = published(ctx, output)
         for name in ctx.request.targets:
             answer = answers.get((output.id, name))
-            if name in down or _has_refused(answer):
+            if _has_refused(answer):
                 continue
             if _has_taken(answer, pairs):
                 counts[name] += 1
                 continue
             try:
+                if name in down:
+                    raise down[name]
                 with ctx.service(of_target(name)):
                     files = [_deliver(ctx, ctx.targets[name], key, file, sent) for key, file in pairs]
             except (TargetError, BreakerOpen) as exc:
-                if isinstance(exc, TargetRefused) or (exc.kind is Kind.RETRY and ctx.is_last_attempt):
-                    ctx.refused(output, name, exc)
-                    continue
-                troubles.append(exc)
                 if exc.kind is Kind.DEFER:
-                    down.add(name)  # for its further outputs too
+                    down[name] = exc  # for its further outputs too
+                if isinstance(exc, TargetRefused) or ctx.gives_up(name, exc):
+                    ctx.refused(output, name, exc)
+                else:
+                    troubles.append(exc)
             else:
                 ctx.delivered(output, name, files)
                 counts[name] += 1

@@ -36,7 +36,7 @@ def finalize(ctx: Context) -> Done:
         if not output.is_out:
             _settle(ctx, output, [d for d in deliveries if d["output_id"] == output.id])
         ctx.progress(100 * (n + 1) / len(outputs), n + 1)
-    outputs = ctx.outputs()
+    outputs, deliveries = ctx.outputs(), ctx.deliveries()
     how = outcome(outputs)
     if how is None:
         failed = next((o for o in outputs if o.status is OutputStatus.FAILED), None)
@@ -52,31 +52,36 @@ def finalize(ctx: Context) -> Done:
 
 def _settle(ctx: Context, output: Output, deliveries: list[dict[str, Any]]) -> None:
     """Completed if at least one target has all of it, failed if every target refused it."""
-    taken = [d for d in deliveries if d["status"] == "delivered"]
     try:
         if len(deliveries) < len(ctx.request.targets) or not output.files:
             raise ScratchLost(f"{output.name} was not delivered everywhere.")
-        for delivery in taken:
-            _see(ctx, delivery)
+        taken = [d for d in deliveries if d["status"] == "delivered" and _sees(ctx, output, d)]
     except ScratchLost:
         ctx.missed(output)
         raise
     if taken:
         ctx.completed(output)
     else:
-        first = deliveries[0]
+        first = next(d for d in ctx.deliveries() if d["output_id"] == output.id and d["status"] == "refused")
         ctx.failed(output, TargetRefused(f"{first['target']}: {first['error_code']}: {first['error_message']}"))
 
 
-def _see(ctx: Context, delivery: Mapping[str, Any]) -> None:
-    """Every file must lie at the target, whole."""
+def _sees(ctx: Context, output: Output, delivery: Mapping[str, Any]) -> bool:
+    """Every file must lie at the target, whole; False if the target does not answer for so long that it is left out."""
     target = ctx.targets[delivery["target"]]
     for file in delivery["files"]:
-        with ctx.service(of_target(target.name)):
-            there = target.head(file["key"], check=ctx.check)
+        try:
+            with ctx.service(of_target(target.name)):
+                there = target.head(file["key"], check=ctx.check)
+        except (TargetError, BreakerOpen) as exc:
+            if not ctx.gives_up(target.name, exc):
+                raise
+            ctx.refused(output, target.name, exc)
+            return False
         if there is None or there.sha256 != file["sha256"]:
             ctx.undelivered(delivery)
             raise ScratchLost(f"{file['key']} is not whole at {target.name}.")
+    return True
 
 
 def _manifest(ctx: Context, outputs: list[Output], deliveries: list[dict[str, Any]], how: Outcome) -> dict[str, Any]:
@@ -98,19 +103,24 @@ def _manifest(ctx: Context, outputs: list[Output], deliveries: list[dict[str, An
     key = key_of(ctx, "manifest", File(name=made.path.name, sha256=made.sha256, size=made.size))
     urls = {}
     troubles: list[IronclipError] = []
-    for name in ctx.request.targets:
+    for name in _takers(ctx, deliveries):
         try:
             with ctx.service(of_target(name)):
                 urls[name] = deliver(ctx.targets[name], made.path, key, made.sha256, check=ctx.check).url
-        except TargetRefused:
-            continue
         except (TargetError, BreakerOpen) as exc:
-            troubles.append(exc)
+            if not isinstance(exc, TargetRefused) and not ctx.gives_up(name, exc):
+                troubles.append(exc)
     crashpoints.reached(At.MANIFEST_PUT)
     raise_soonest(troubles)
     if not urls:
         raise TargetRefused("No target took the manifest.")
     return {"manifest": urls, "key": key}
+
+
+def _takers(ctx: Context, deliveries: list[dict[str, Any]]) -> list[str]:
+    """The targets but those that took nothing: where no file lies, nobody looks for the manifest."""
+    answers = {name: {d["status"] for d in deliveries if d["target"] == name} for name in ctx.request.targets}
+    return [name for name, said in answers.items() if said != {"refused"}]
 
 
 def _entry(output: Output, deliveries: list[dict[str, Any]]) -> dict[str, Any]:

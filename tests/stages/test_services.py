@@ -374,7 +374,7 @@ def test_a_job_that_waited_too_long_fails_as_service_unavailable_and_is_refunded
 ) -> None:
     database().run(text("INSERT INTO accounts (id, balance) VALUES ('ann', 10)"))
     flaky.switch(nas).touch()
-    job = runner.submit(silent, targets=BOTH, account="ann")
+    job = runner.submit(silent, targets=["nas"], account="ann")
     runner.until(job, Stage.UPLOAD)
     runner.step(job)
     make_due(job, timedelta(hours=23))
@@ -388,6 +388,26 @@ def test_a_job_that_waited_too_long_fails_as_service_unavailable_and_is_refunded
     assert (after.status, after.fail_code) == (Status.FAILED, "SERVICE_UNAVAILABLE")
     assert NAS in (after.fail_reason or "")
     assert database().run(text("SELECT balance FROM accounts"))[0].balance == 10
+
+
+@pytest.mark.parametrize(
+    ("stage", "mute", "outcome"),
+    [(Stage.UPLOAD, "", "partial"), (Stage.FINALIZE, "", "partial"), (Stage.FINALIZE, "put", "full")],
+    ids=["before delivery", "before it was verified", "before the manifest"],
+)
+def test_a_target_that_stays_down_costs_nobody_else_his_files(
+    runner: Runner, silent: Path, nas: Path, stage: Stage, mute: str, outcome: str
+) -> None:
+    job = runner.submit(silent, targets=BOTH)
+    runner.until(job, stage)
+    flaky.switch(nas).write_text(mute)
+    runner.step(job)
+    assert runner.job(job).waiting_on == NAS
+    make_due(job, timedelta(hours=25))
+
+    assert runner.finish(job)["outcome"] == outcome
+    assert delivered_to(runner, job) == ({"local"} if outcome == "partial" else {"local", "nas"})
+    assert [path.suffix for path in runner.objects()].count(".json") == 1
 
 
 def test_with_several_troubles_the_job_comes_back_for_the_soonest() -> None:
