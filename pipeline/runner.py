@@ -23,7 +23,7 @@ from pipeline.core.routing import QUEUE_OF
 from pipeline.core.verdict import Verdict, classify
 from pipeline.crashpoints import At
 from pipeline.heartbeat import Pulse
-from pipeline.scratch import Scratch, remove_job
+from pipeline.scratch import Scratch, leases_of, remove_leases
 from pipeline.settings import Settings
 from pipeline.stages import STAGES, services
 from pipeline.stages.alone import Alone, transcribe
@@ -57,6 +57,7 @@ def run_stage(stage: Stage, job_id: UUID, delivery: Delivery, table: Table = Tab
     With the other table the row is a transcription that stands alone: all of it is one stage.
     """
     db, now = database(), settings.current()
+    left = leases_of(now.scratch_dir, job_id)
     try:
         claimed = _claim(db, now, stage, job_id, delivery, table)
     except NoSuchJob:
@@ -64,7 +65,7 @@ def run_stage(stage: Stage, job_id: UUID, delivery: Delivery, table: Table = Tab
         return Answer(onward=False, word=NoSuchJob.code)
     if isinstance(claimed, Refusal):
         if claimed is Refusal.FINISHED:  # whoever finished it may have died before it tidied up
-            remove_job(now.scratch_dir, job_id)
+            remove_leases(now.scratch_dir, job_id, left)
         if claimed is Refusal.ELSEWHERE:
             due.put_back(db, job_id, stage, table)
         if claimed is Refusal.HELD:
@@ -182,6 +183,8 @@ def _move_for(db: Database, verdict: Verdict, job: Job, now: Settings) -> Holder
 
 def _settle(db: Database, claimed: Job, move: HolderMove | None, scratch: Scratch, table: Table) -> Answer:
     """Write down how the execution ended, and clear away what nobody needs any more."""
+    root = settings.current().scratch_dir
+    left = leases_of(root, claimed.id)
     if move is None:
         after: Job | Refusal = Refusal.LEASE_LOST
     else:
@@ -198,5 +201,5 @@ def _settle(db: Database, claimed: Job, move: HolderMove | None, scratch: Scratc
         "stage ended", extra={"by": type(move).__name__.lower(), "status": after.status, "error": after.last_error}
     )
     if after.is_final:
-        scratch.remove_job()
+        remove_leases(root, claimed.id, left)
     return Answer(onward=isinstance(move, Complete) and not after.is_final, word=after.status)

@@ -140,11 +140,6 @@ class Scratch:
         """Remove the own folder, as far as that is possible: what remains is swept when the job is final."""
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def remove_job(self) -> None:
-        """Remove the folders of all leases on this job. Only for a job that is final."""
-        crashpoints.reached(At.CLEARING)
-        shutil.rmtree(self.job_dir, ignore_errors=True)
-
     def free_bytes(self) -> int:
         """How much room there is for us on the scratch disk."""
         return shutil.disk_usage(self.dir).free
@@ -190,8 +185,17 @@ def remove_job(root: Path, job_id: UUID | str) -> None:
     shutil.rmtree(_job_dir(root, job_id), ignore_errors=True)
 
 
+def leases_of(root: Path, job_id: UUID | str) -> list[str]:
+    """Which leases have a folder here. Whoever asks before he sees that the job is final may remove just those: a run
+    that begins after that has another one."""
+    with suppress(FileNotFoundError):
+        return [path.name for path in _job_dir(root, job_id).iterdir()]
+    return []
+
+
 def remove_leases(root: Path, job_id: UUID | str, leases: Iterable[str]) -> None:
     """Remove what these leases left of a job, and the job's folder if nobody else is in it."""
+    crashpoints.reached(At.CLEARING)
     folder = _job_dir(root, job_id)
     for lease in leases:
         path = folder / _one_part(lease)

@@ -403,6 +403,12 @@ class TargetUntrusted(TargetRefused):
     code = "TARGET_UNTRUSTED"
 
 
+class TargetIncomplete(TargetRefused):
+    """The target lacks what this file would name."""
+
+    code = "TARGET_INCOMPLETE"
+
+
 class TargetDiskFull(TargetRefused):
     """The target has no room left."""
 

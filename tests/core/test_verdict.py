@@ -23,6 +23,7 @@ from pipeline.core.errors import (
     SourceTimeout,
     TargetDiskFull,
     TargetDown,
+    TargetIncomplete,
     TargetNotFound,
     TargetPermissionDenied,
     UploadFailed,
@@ -62,6 +63,7 @@ OURS = [found for found in ERRORS if issubclass(found, IronclipError)]
         (TargetNotFound, "TARGET_NOT_FOUND", Kind.FAIL),
         (TargetPermissionDenied, "TARGET_PERMISSION_DENIED", Kind.FAIL),
         (TargetDiskFull, "TARGET_DISK_FULL", Kind.FAIL),
+        (TargetIncomplete, "TARGET_INCOMPLETE", Kind.FAIL),
     ],
 )
 def test_an_error_of_ours_says_itself_what_it_means(error: type[IronclipError], code: str, kind: Kind):

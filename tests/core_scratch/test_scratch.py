@@ -14,7 +14,7 @@ import pytest
 
 from pipeline import scratch as scratch_module
 from pipeline.core.errors import InternalTransient, LeaseLost, ScratchFull
-from pipeline.scratch import Finished, Scratch, full_disk_is_ours, remove_job
+from pipeline.scratch import Finished, Scratch, full_disk_is_ours, leases_of, remove_job, remove_leases
 
 NAME = "clip-1-final.mp4"
 CONTENT = b"frames" * 400_000
@@ -413,11 +413,22 @@ def test_a_final_jobs_scratch_goes_as_a_whole_and_no_other_jobs(root: Path, dead
     made(dead)
     made(heir)
 
-    heir.remove_job()
     remove_job(root, "job-1")
 
     assert not heir.job_dir.exists()
     assert other.path.exists()
+
+
+def test_whoever_begins_after_the_end_was_seen_keeps_his_folder(root: Path, dead: Scratch, heir: Scratch) -> None:
+    made(dead)
+    left = leases_of(root, "job-1")
+    kept = made(heir)
+
+    remove_leases(root, "job-1", left)
+
+    assert (dead.dir.exists(), kept.path.exists()) == (False, True)
+    remove_leases(root, "job-1", leases_of(root, "job-1"))
+    assert (heir.job_dir.exists(), leases_of(root, "job-1")) == (False, [])
 
 
 def test_a_ghost_does_not_bring_a_removed_folder_back(root: Path, dead: Scratch) -> None:

@@ -16,8 +16,10 @@ from sqlalchemy import text
 from pipeline import intake
 from pipeline.core.errors import FfmpegFailed, IronclipError, OutputInvalid
 from pipeline.core.job import Stage
+from pipeline.delivery import published_keys
 from pipeline.media import asr as engines
 from pipeline.media import hls, playlist
+from pipeline.store import outputs
 from pipeline.store.engine import database
 from tests.stages import crashing
 from tests.stages.conftest import Runner, _made
@@ -268,3 +270,29 @@ def test_what_ffmpeg_refuses_has_failed_with_its_last_words(
     output = runner.outputs(job)["clip1-source-hls"]
     assert (output["status"], output["error_code"]) == ("failed", "FFMPEG_FAILED")
     assert "Conversion failed!" in output["error_message"]
+
+
+def test_no_master_lies_where_a_stream_was_refused_until_it_is_taken(
+    runner: Runner, use: Callable[..., None], wide: Path, tmp_path: Path
+) -> None:
+    second = tmp_path / "second"
+    (told := tmp_path / "targets.toml").write_text(f'[targets.second]\nkind = "file"\npath = "{second}"\n')
+    use(TARGETS_FILE=str(told), **QUICK)
+    asked = {"clips": [{"name": "a", "start": 0.7, "end": 1.7}], "formats": ["hls"], "qualities": ["source", "240p"]}
+    job = runner.submit(wide, targets=["local", "second"], **asked)
+    runner.until(job, Stage.UPLOAD)
+    (small,) = [o for o in outputs.of(database(), job, 1) if o.name == "a-240p-hls"]
+    in_the_way = second / Path(published_keys(job, 1, small.name, small.files)[0]).parent
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+
+    assert runner.finish(job)["outcome"] == "partial"
+    said = {name: {d["target"]: d["status"] for d in o["deliveries"]} for name, o in runner.outputs(job).items()}
+    assert said["a-source-hls"] == {"local": "delivered", "second": "delivered"}
+    assert said["a-240p-hls"] == said["a-master"] == {"local": "delivered", "second": "refused"}
+    assert not list(second.rglob("master*"))
+
+    in_the_way.unlink()
+    intake.requeue(job, by="test", failed_only=True)
+    assert runner.finish(job)["outcome"] == "full"
+    assert len(streams_of(master_of(second, job)).pictures) == 2
