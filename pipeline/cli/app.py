@@ -1,64 +1,56 @@
-"""Which commands are there? One table; each is a function with its own help."""
+"""Which commands are there? One table; each is a function with its own help, loaded when it is asked for."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Annotated
 
 import typer
 
-from pipeline.cli import (
-    breakers,
-    chaos,
-    demo,
-    diagnosing,
-    jobs,
-    keys,
-    submit,
-    system,
-    transcribing,
-    up,
-    watching,
-    webhooks,
-)
-from pipeline.cli import credits as ledger
 from pipeline.cli.failing import Exit, report
 
-COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
-    ("demo", demo.demo),
-    ("up", up.up),
-    ("submit", submit.submit),
-    ("transcribe", transcribing.transcribe),
-    ("list", jobs.list_jobs),
-    ("show", jobs.show),
-    ("watch", watching.watch_jobs),
-    ("logs", watching.logs),
-    ("why", diagnosing.why),
-    ("cancel", jobs.cancel),
-    ("requeue", jobs.requeue),
-    ("rerender", jobs.rerender),
-    ("recover", system.recover),
-    ("workers", system.workers),
-    ("breakers", breakers.breakers),
-    ("webhooks", webhooks.webhooks),
-    ("credits", ledger.accounts),
-    ("doctor", diagnosing.doctor),
-    ("chaos", chaos.chaos),
-    ("keys", keys.keys),
-    ("api", keys.api),
-    ("migrate", system.migrate),
-    ("config", system.config),
-)
-
-app = typer.Typer(name="ironclip", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-for _name, _command in COMMANDS:
-    app.command(_name)(_command)
+# The module beside this one, and its function.
+COMMANDS = {
+    "demo": ("demo", "demo"),
+    "up": ("up", "up"),
+    "submit": ("submit", "submit"),
+    "transcribe": ("transcribing", "transcribe"),
+    "list": ("jobs", "list_jobs"),
+    "show": ("jobs", "show"),
+    "watch": ("watching", "watch_jobs"),
+    "logs": ("watching", "logs"),
+    "why": ("diagnosing", "why"),
+    "cancel": ("jobs", "cancel"),
+    "requeue": ("jobs", "requeue"),
+    "rerender": ("jobs", "rerender"),
+    "recover": ("system", "recover"),
+    "workers": ("system", "workers"),
+    "breakers": ("breakers", "breakers"),
+    "webhooks": ("webhooks", "webhooks"),
+    "credits": ("credits", "accounts"),
+    "doctor": ("diagnosing", "doctor"),
+    "chaos": ("chaos", "chaos"),
+    "keys": ("keys", "keys"),
+    "api": ("keys", "api"),
+    "migrate": ("system", "migrate"),
+    "config": ("system", "config"),
+}
 
 
-@app.callback(invoke_without_command=True)
+def app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The command line with these commands."""
+    made = typer.Typer(name="ironclip", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    made.callback(invoke_without_command=True)(ironclip)
+    for name in names:
+        module, function = COMMANDS[name]
+        made.command(name)(getattr(import_module(f"pipeline.cli.{module}"), function))
+    return made
+
+
 def ironclip(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -77,7 +69,8 @@ def run(argv: Sequence[str]) -> int:
     logging.getLogger().addHandler(logging.NullHandler())
     as_json = "--json" in argv
     try:
-        return int(app(args=list(argv), prog_name="ironclip", standalone_mode=False) or 0)
+        asked = app(argv[:1]) if argv and argv[0] in COMMANDS else app()
+        return int(asked(args=list(argv), prog_name="ironclip", standalone_mode=False) or 0)
     except (KeyboardInterrupt, typer.Abort):
         return Exit.INTERRUPTED
     except BrokenPipeError:

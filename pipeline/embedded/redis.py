@@ -10,10 +10,6 @@ import shutil
 import signal
 import subprocess
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
 from pipeline import processes
 from pipeline.core.errors import ToolMissing
 from pipeline.embedded.server import NotReadyYet, Server, inside_wheel
@@ -43,6 +39,11 @@ class Redis(Server):
         return processes.start([program(), str(settings)], log=self.log, ends_with_us=self.polite)
 
     def greet(self) -> None:
+        # Only here: whoever only looks for a running home does not load it.
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
         client = redis.Redis(port=self.port, password=self.password, socket_timeout=5, retry=Retry(NoBackoff(), 0))
         try:
             client.ping()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import psycopg2
 import psycopg2.extensions
@@ -24,11 +24,13 @@ import psycopg2.extras
 from sqlalchemy import Connection, CursorResult, Engine, TextClause, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
-from sqlalchemy.orm import Session as OrmSession
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
 
 from pipeline import settings
 from pipeline.core.errors import DatabaseUnavailable
+
+if TYPE_CHECKING:  # a caller that has such a session has loaded it; nobody else must
+    from sqlalchemy.orm import Session as OrmSession
 
 psycopg2.extras.register_uuid()  # type: ignore[no-untyped-call]
 
@@ -47,7 +49,7 @@ TROUBLE = (DBAPIError, NoConnectionFree)  # what a statement can end with, besid
 BUSY = ("55P03", "57014", "40P01", "40001", "53300")  # locked, took too long, deadlock, lost a race, no connection left
 
 T = TypeVar("T")
-Session = OrmSession | Connection  # whatever a caller's transaction is
+Session: TypeAlias = "OrmSession | Connection"  # whatever a caller's transaction is
 
 
 def is_outage(exc: BaseException) -> bool:
@@ -147,7 +149,7 @@ class Database:
 @contextmanager
 def savepoint(session: Session) -> Iterator[Connection]:
     """A part of the caller's transaction that can fail without taking the rest with it."""
-    conn = session.connection() if isinstance(session, OrmSession) else session
+    conn = session if isinstance(session, Connection) else session.connection()
     with conn.begin_nested():
         yield conn
 
@@ -158,7 +160,7 @@ def after_commit(session: Session, action: Callable[[], None]) -> None:
     def when_done(_session: OrmSession) -> None:
         action()
 
-    if isinstance(session, OrmSession):
+    if not isinstance(session, Connection):
         event.listen(session, "after_commit", when_done, once=True)
 
 

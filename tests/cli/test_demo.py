@@ -23,10 +23,10 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def test_demo_makes_the_clip_that_was_asked_for_with_the_right_words_twice_in_one_home(
-    ironclip: Type, tmp_path: Path
+    newcomer: Type, tmp_path: Path
 ) -> None:
-    read = ironclip("demo", env={})
-    again = ironclip("demo", "--json", env={})
+    read = newcomer("demo", env={})
+    again = newcomer("demo", "--json", env={})
 
     assert read.code == 0, read.err
     for said in ("Clip ", "Captions (srt)", "Captions (vtt)", "Captions (json)", "Manifest", "right to one frame"):
@@ -49,11 +49,11 @@ def test_demo_makes_the_clip_that_was_asked_for_with_the_right_words_twice_in_on
     assert embedded.running(tmp_path / ".ironclip") is None
 
 
-def test_a_demo_whose_job_fails_says_why_and_shows_the_end_of_the_workers_log(ironclip: Type, tmp_path: Path) -> None:
+def test_a_demo_whose_job_fails_says_why_and_shows_the_end_of_the_workers_log(newcomer: Type, tmp_path: Path) -> None:
     (tmp_path / ".ironclip").mkdir()
     make_sample(tmp_path / ".ironclip" / "sample.mp4", size="320x240")
 
-    typed = ironclip("demo", env={"FFMPEG": "/bin/false"})
+    typed = newcomer("demo", env={"FFMPEG": "/bin/false"})
 
     assert typed.code == 1
     sentence, *evidence = typed.err.splitlines()
@@ -63,18 +63,18 @@ def test_a_demo_whose_job_fails_says_why_and_shows_the_end_of_the_workers_log(ir
 
 
 def test_up_runs_jobs_for_the_folder_it_stands_in_until_it_is_told_to_stop(
-    ironclip: Type, started: Start, tmp_path: Path
+    newcomer: Type, started: Start, tmp_path: Path
 ) -> None:
     make_sample(tmp_path / "film.mp4", seconds=6, size="320x240")
     up = started("up", "--json", env={})
     ready = _line(up, lambda told: told["event"] == "ready")
 
-    done = ironclip("submit", "film.mp4", "--clip", "1-3", "--no-captions", "--wait", "--json", env={})
-    shared = ironclip("list", "--json", env=ready["env"])
+    done = newcomer("submit", "film.mp4", "--clip", "1-3", "--no-captions", "--wait", "--json", env={})
+    shared = newcomer("list", "--json", env=ready["env"])
     key = {"Authorization": f"Bearer {ready['api']['key']}"}
     seen = httpx.get(f"{ready['api']['url']}/api/jobs", headers=key, timeout=30)
-    guest = ironclip("demo", "--json", env={})
-    refused = ironclip("up", env={})
+    guest = newcomer("demo", "--json", env={})
+    refused = newcomer("up", env={})
     up.send_signal(signal.SIGTERM)
     rest, err = up.communicate(timeout=60)
 
@@ -88,7 +88,7 @@ def test_up_runs_jobs_for_the_folder_it_stands_in_until_it_is_told_to_stop(
     assert up.returncode == 0, err
     stopped = [json.loads(line) for line in rest.splitlines()]
     assert {(each["child"], each["what"]) for each in stopped} >= {("worker", "stopped"), ("beat", "stopped")}
-    assert ironclip("list", env={}).code == 2
+    assert newcomer("list", env={}).code == 2
 
 
 def test_an_interrupted_demo_leaves_nothing_running_and_ends_with_130(started: Start, tmp_path: Path) -> None:
