@@ -34,6 +34,7 @@ from pipeline.store import asr as transcripts
 from pipeline.store import credits as ledger
 from pipeline.store import due, jobs, outputs
 from pipeline.store.engine import Session, after_commit, database, dumps, savepoint
+from pipeline.store.jobs import Table
 
 logger = log.get("intake")
 
@@ -93,13 +94,13 @@ def transcribe(
         max_attempts=now.job_max_attempts,
         expected_duration_ms=None if seconds is None else int(seconds * 1000),
     )
-    transcriptions.publish(database(), due.sight(database(), now.silence()), now, only=born.id)
+    _publish_transcription(born, now)
     return born
 
 
-def cancel(job_id: UUID, by: str) -> Job:
-    """Take the job away from whoever has it. NotAllowedNow if it has ended."""
-    return _act(job_id, Cancel(by=by), "cancelled")
+def cancel(job_id: UUID, by: str, table: Table = Table.JOBS) -> Job:
+    """Take the job (or transcription) away from whoever has it. NotAllowedNow if it has ended."""
+    return _act(job_id, Cancel(by=by), "cancelled", table)
 
 
 def requeue(job_id: UUID, by: str, *, stage: Stage | None = None, failed_only: bool = False) -> Job:
@@ -107,6 +108,13 @@ def requeue(job_id: UUID, by: str, *, stage: Stage | None = None, failed_only: b
     job = _act(job_id, Requeue(by=by, stage=stage, failed_only=failed_only), "requeued")
     _publish_committed(job)
     return job
+
+
+def requeue_transcription(asr_job: UUID, by: str) -> Job:
+    """Run a transcription again that failed, was cancelled, or was refused by a target; what was heard is kept."""
+    again = _act(asr_job, Requeue(by=by, failed_only=True), "requeued", Table.ASR_JOBS)
+    _publish_transcription(again, settings.current())
+    return again
 
 
 def rerender(job_id: UUID, by: str, *, qualities: Sequence[str] = (), transcription: bool = False) -> Job:
@@ -138,15 +146,15 @@ def grant(account: str, amount: int, *, reference: str, note: str | None = None)
     return ledger.grant(database(), account, amount, reference=reference, note=note)
 
 
-def _act(job_id: UUID, move: Move, done: str) -> Job:
+def _act(job_id: UUID, move: Move, done: str, table: Table = Table.JOBS) -> Job:
     crashpoints.reached(At.ASKED)
-    after = jobs.apply(database(), job_id, move)
+    after = jobs.apply(database(), job_id, move, table=table)
     if not isinstance(after, Refusal):
         crashpoints.reached(At.ANSWERED)
         signals.moved(after)
         return after
-    now, _ = jobs.read(database(), job_id)
-    raise NotAllowedNow(f"A job that is {now.status} cannot be {done}.")
+    now, _ = jobs.read(database(), job_id, table)
+    raise NotAllowedNow(f"A {table.noun} that is {now.status} cannot be {done}.")
 
 
 def _publish(job: Job) -> None:
@@ -167,6 +175,13 @@ def _publish_committed(job: Job) -> None:
     if taken is not None:
         crashpoints.reached(At.HINT_MARKED)
         _publish(taken)
+    return None
+
+
+def _publish_transcription(row: Job, now: Settings) -> None:
+    if row.stage in now.shape().fleet:
+        return _leave_to_sweep(row.stage, now)
+    transcriptions.publish(database(), due.sight(database(), now.silence()), now, only=row.id)
     return None
 
 

@@ -23,6 +23,7 @@ from pipeline.core.job import Stage
 from pipeline.core.routing import GPU
 from pipeline.store import due, gpu, workers
 from pipeline.store.engine import database
+from pipeline.store.jobs import Table
 
 T = TypeVar("T")
 
@@ -39,14 +40,14 @@ _gpu = Gpu(False, 0.0)
 _file = tempfile.TemporaryFile()  # noqa: SIM115 - opened before the pool is forked, closed with the worker
 
 
-def in_turn(stage: Stage, job_id: UUID, run: Callable[[], T]) -> T | None:
+def in_turn(stage: Stage, job_id: UUID, run: Callable[[], T], table: Table = Table.JOBS) -> T | None:
     """What `run` answers; None if this worker may run no more of the stage now: then the job waits for a message again.
 
     A message for a stage that the job has left, or not reached, needs no place: the row refuses it.
     """
     shape = settings.current().shape()
     with place(stage, shape.per_worker.get(stage)) as ours:
-        if not ours and due.put_back(database(), job_id, stage):
+        if not ours and due.put_back(database(), job_id, stage, table):
             return None
         answer = run()
     if stage in shape.fleet or _is_narrow(stage):

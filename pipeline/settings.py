@@ -211,6 +211,9 @@ class Settings(BaseSettings):
     retention_artifacts_days: float = _named(
         "RETENTION_ARTIFACTS_DAYS", default=0, why="an ended job's files are deleted after this; 0: never", ge=0
     )
+    retention_uploads_days: float = _named(
+        "RETENTION_UPLOADS_DAYS", default=7, why="uploads go when no job has needed them for this; 0: never", ge=0
+    )
     retention_workers_days: float = _named(
         "RETENTION_WORKERS_DAYS", default=30, why="dead workers are forgotten after this; 0: never", ge=0
     )

@@ -20,6 +20,7 @@ from pipeline.core.job import Outcome, Status
 from pipeline.settings import Settings, current
 from pipeline.store import why as store
 from pipeline.store.engine import Database
+from pipeline.store.jobs import Table
 from pipeline.store.why import Facts
 
 MISSED = 2  # beats or runs that did not come: one may just be late
@@ -60,10 +61,10 @@ class Reason:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def why(db: Database, job_id: UUID) -> Reason:
-    """Why this job does not run now, or that it does. NoSuchJob if there is none."""
+def why(db: Database, job_id: UUID, table: Table = Table.JOBS) -> Reason:
+    """Why this job (or transcription) does not run now, or that it does. NoSuchJob if there is none."""
     now = current()
-    return because(store.facts(db, job_id, now.silence()), now)
+    return because(store.facts(db, job_id, now.silence(), table), now)
 
 
 def because(it: Facts, settings: Settings) -> Reason:
@@ -135,8 +136,8 @@ def _held(it: Facts, settings: Settings) -> Reason:
         taken_at = _taken_at(it, settings)
         return Reason(
             Code.WORKER_SILENT,
-            f"Its worker {who} has been silent for {_span(silent)} at {it.stage}; unless it speaks again, the job is"
-            f" taken from it from {_clock(taken_at, it.now)} on.",
+            f"Its worker {who} has been silent for {_span(silent)} at {it.stage}; unless it speaks again, the"
+            f" {it.table.noun} is taken from it from {_clock(taken_at, it.now)} on.",
             {**told, "taken_away_at": taken_at},
         )
     still = _since(it.last_progress_update, it.now)
@@ -201,7 +202,7 @@ def _for_a_service(it: Facts, settings: Settings) -> Reason:
     }
     if it.first_deferred_at is not None:
         told["gives_up_at"] = it.first_deferred_at + timedelta(seconds=settings.max_wait_sec)
-    mine = f"the job waits until {_clock(it.skip_until, it.now)}"
+    mine = f"the {it.table.noun} waits until {_clock(it.skip_until, it.now)}"
     match it.breaker:
         case State.OPEN:
             told["breaker_until"] = it.breaker_opens_at
@@ -270,7 +271,8 @@ def _unpublished(it: Facts, settings: Settings) -> Reason:
             f" {_last_ran(it.sweep_ended_at, it.now)}; neither beat nor a worker runs it.",
             told,
         )
-    rooms, shape = window.rooms(it.sight, settings.shape()), settings.shape()
+    shape = settings.shape()
+    rooms = (window.rooms if it.table is Table.JOBS else window.rooms_alone)(it.sight, shape)
     if rooms.stages[it.stage] > 0:
         seen = it.sweep_began_at is not None and it.due_since is not None and it.due_since < it.sweep_began_at
         if seen and it.published == 0 and it.sweep_published < settings.sweep_batch:
@@ -284,7 +286,7 @@ def _unpublished(it: Facts, settings: Settings) -> Reason:
         return _kept_back(it, window.capacity(it.stage, it.sight, shape), told)
     return Reason(
         Code.BACKLOG,
-        f"It is due for {_span(due)} and {_behind(it.ahead)}; queue {it.queue} has {_n(it.published, 'message')} on the"
+        f"It is due for {_span(due)} and {_behind(it)}; queue {it.queue} has {_n(it.published, 'message')} on the"
         f" way to {_n(it.slots, 'live slot')}, and sweep adds to them {_every(every)}.",
         told | {"published": it.published, "slots": it.slots},
     )
@@ -292,12 +294,12 @@ def _unpublished(it: Facts, settings: Settings) -> Reason:
 
 def _kept_back(it: Facts, most: int | None, told: dict[str, Any]) -> Reason:
     """Its queue has room, its stage has not."""
-    under_way = it.sight.running.get(it.stage, 0) + it.sight.published.get(it.stage, 0)
+    under_way = it.sight.under_way(it.stage)
     if most is not None and under_way >= most:
         return Reason(
             Code.LIMITED,
-            f"{under_way} jobs run {it.stage} or are on their way to it, and {most} may at once (STAGE_LIMITS,"
-            f" FLEET_LIMITS); it {_behind(it.ahead)}.",
+            f"{under_way} run {it.stage} or are on their way to it, and {most} may at once (STAGE_LIMITS,"
+            f" FLEET_LIMITS); it {_behind(it)}.",
             told | {"limit": most, "under_way": under_way},
         )
     return Reason(
@@ -328,7 +330,7 @@ def _published(it: Facts, settings: Settings) -> Reason:
         )
     return Reason(
         Code.IN_QUEUE,
-        f"It is number {it.ahead + 1} in queue {it.queue}, behind {_n(it.ahead, 'job')},"
+        f"It is number {it.ahead + 1} in queue {it.queue}, behind {_n(it.ahead, 'other')},"
         f" with {it.busy} of {_n(it.slots, 'live slot')} busy.",
         told,
     )
@@ -337,8 +339,9 @@ def _published(it: Facts, settings: Settings) -> Reason:
 # -- words -----------------------------------------------------------------------------------------------------------
 
 
-def _behind(ahead: int) -> str:
-    return f"comes after {_n(ahead, 'job')} by priority and age" if ahead else "is the next one by priority and age"
+def _behind(it: Facts) -> str:
+    ahead = _n(it.ahead, it.table.noun)
+    return f"comes after {ahead} by priority and age" if it.ahead else "is the next one by priority and age"
 
 
 def _n(count: int, what: str) -> str:

@@ -41,6 +41,10 @@ TASKS = {stage: _task(stage) for stage in STAGES}
 @app.task(bind=True, name=TRANSCRIBE, queue=QUEUE_OF[Stage.ASR], Request="tasks.crashes:TranscriptionRequest")
 def transcribe(self: Task, asr_job: str) -> dict[str, Any]:
     """A transcription that belongs to no job."""
-    delivery = Delivery(worker=identity(), request_id=self.request.id)
-    answer = run_stage(Stage.ASR, UUID(asr_job), delivery, Table.ASR_JOBS)
+    row, delivery = UUID(asr_job), Delivery(worker=identity(), request_id=self.request.id)
+
+    def run() -> Answer:
+        return run_stage(Stage.ASR, row, delivery, Table.ASR_JOBS)
+
+    answer = limits.in_turn(Stage.ASR, row, run, Table.ASR_JOBS) or NO_PLACE
     return {"transcription": asr_job, "answer": answer.word}

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from pipeline import settings, signals
-from pipeline.api import events, failing, files, jobs, keys, ledger, overview, sources, system
+from pipeline.api import events, failing, files, jobs, keys, ledger, overview, sources, system, webhooks
 from pipeline.api.access import ROUTES
 from pipeline.api.hub import Hub
 from pipeline.api.lately import Lately
@@ -25,7 +25,7 @@ SPARE = 0.8  # of the time that a request has, for one statement: its error can 
 HEALTH_S = 1.0  # for so long an answer about health is good enough for the next one who asks
 ERRORS = (400, 401, 402, 403, 404, 409, 413, 422, 429, 503, 507)
 
-PARTS = (jobs, files, events, sources, system, ledger, overview, keys)
+PARTS = (jobs, files, events, sources, system, ledger, overview, webhooks, keys)
 ROUTERS = tuple(part.router for part in PARTS)
 
 

@@ -10,9 +10,9 @@ import hashlib
 import hmac
 import time
 from collections.abc import Callable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import Depends, Request
@@ -37,6 +37,7 @@ class Caller:
 
     key: Key
     session: str | None = None  # set if a browser asks
+    act: int | None = None  # what is written down of this, if it is
 
     @property
     def name(self) -> str:
@@ -51,6 +52,11 @@ class Caller:
     @property
     def is_staff(self) -> bool:
         return self.key.role in STAFF
+
+    def means(self, **data: Any) -> None:
+        """Write down what the address of the request does not say; call it before doing it."""
+        if self.act is not None:
+            audit.add(database(), self.act, {name: told for name, told in data.items() if told not in (None, "")})
 
 
 def identify(request: Request) -> Caller:
@@ -88,7 +94,7 @@ def admit(roles: Set[str]) -> Callable[..., Caller]:
         if request.method not in HARMLESS:
             _check_csrf(request, caller)
             if caller.is_staff:
-                _note(request, caller, state.get("request_id"))
+                caller = replace(caller, act=_note(request, caller, state.get("request_id")))
         state["caller"] = caller
         return caller
 
@@ -119,11 +125,11 @@ def _check_csrf(request: Request, caller: Caller) -> None:
         raise CsrfFailed("This change needs the header X-CSRF-Token; GET /api/session tells its value.")
 
 
-def _note(request: Request, caller: Caller, request_id: str | None) -> None:
+def _note(request: Request, caller: Caller, request_id: str | None) -> int:
     route = request.scope["route"].path
     asked = {**request.path_params, **request.query_params}
     act = f"{request.method} {route}"
-    audit.note(database(), act, by=caller.name, key=caller.key.id, data=asked, request=request_id)
+    return audit.note(database(), act, by=caller.name, key=caller.key.id, data=asked, request=request_id)
 
 
 # -- sessions --------------------------------------------------------------------------------------------------------

@@ -37,6 +37,8 @@ STATUSES: dict[type[IronclipError], int] = {
     errors.NoSuchKey: 404,
     errors.NoSuchFile: 404,
     errors.NoSuchWorker: 404,
+    errors.NoSuchEndpoint: 404,
+    errors.NoSuchDelivery: 404,
     errors.IdempotencyConflict: 409,
     errors.NotAllowedNow: 409,
     errors.BodyTooLarge: 413,

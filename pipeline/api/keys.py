@@ -89,6 +89,7 @@ def list_keys() -> Keys:
 
 @router.post("/api/keys", status_code=201, summary="Make a key")
 def create(asking: Asking, wanted: NewKey) -> MadeKey:
+    asking.means(role=wanted.role, account=wanted.account, name=wanted.name)
     key, shown = keys.create(database(), wanted.role, account=wanted.account, name=wanted.name, by=asking.name)
     return MadeKey(id=key.id, prefix=key.prefix, key=shown)
 

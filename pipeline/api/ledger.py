@@ -80,7 +80,8 @@ def credits_of(
 
 
 @router.post("/api/credits", summary="Give credits to an account")
-def grant(wanted: Grant) -> Granted:
+def grant(asking: Asking, wanted: Grant) -> Granted:
     if wanted.amount == 0:
         raise BadRequest("BAD_AMOUNT", "Nothing would change.", field="amount")
+    asking.means(account=wanted.account, amount=wanted.amount, reference=wanted.reference)
     return Granted(granted=intake.grant(wanted.account, wanted.amount, reference=wanted.reference, note=wanted.note))

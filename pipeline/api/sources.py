@@ -25,6 +25,8 @@ from pipeline.api.access import Doors
 from pipeline.api.caller import Asking, Caller
 from pipeline.core.errors import BadRequest, BodyTooLarge, Forbidden, ScratchFull
 from pipeline.media import source
+from pipeline.store import uploads
+from pipeline.store.engine import database
 
 router = Doors(tags=["sources"])
 
@@ -104,6 +106,8 @@ def _begin(part: Path, length: int) -> IO[bytes]:
 def _finish(file: IO[bytes], part: Path, place: Path) -> None:
     file.flush()
     os.fsync(file.fileno())
+    at = uploads.now(database())  # its age is counted by that clock
+    os.utime(part, (at, at))
     part.rename(place)
 
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "up": ("up", "up"),
     "submit": ("submit", "submit"),
     "transcribe": ("transcribing", "transcribe"),
+    "transcriptions": ("transcribing", "transcriptions"),
     "list": ("jobs", "list_jobs"),
     "show": ("jobs", "show"),
     "watch": ("watching", "watch_jobs"),

@@ -15,12 +15,14 @@ from pipeline import embedded, settings
 from pipeline.core.errors import NoSuchJob, SettingInvalid
 from pipeline.store import reads
 from pipeline.store.engine import Database, database
+from pipeline.store.jobs import Table
 
 NOWHERE = (
     "Neither DATABASE_URL and BROKER_URL are set nor is a server running in {home}: "
     "set them, or run `ironclip up` in another shell."
 )
-ID_CHARACTERS = frozenset(string.hexdigits + "-")
+DIGITS = 32  # of an id, beside its dashes
+COMMANDS = {Table.JOBS: "ironclip show", Table.ASR_JOBS: "ironclip transcriptions show"}
 
 
 def environment() -> dict[str, str]:
@@ -49,15 +51,20 @@ def connect(*, broker: bool = False) -> Database:
     return database()
 
 
-def job_id(db: Database, given: str) -> UUID:
-    """The job that is meant by an id or by the beginning of one."""
-    try:
-        return UUID(given)
-    except ValueError:
-        pass
-    if not given or not set(given) <= ID_CHARACTERS:
-        raise NoSuchJob(f"{given[:80]!r} is not a job's id, nor the beginning of one.")
-    return reads.by_prefix(db, given)
+def job_id(db: Database, given: str, table: Table = Table.JOBS) -> UUID:
+    """The job (or transcription) that is meant by an id or by the beginning of one."""
+    digits = given.replace("-", "")
+    if not 0 < len(digits) <= DIGITS or not set(digits) <= set(string.hexdigits):
+        raise NoSuchJob(f"{given[:80]!r} is not a {table.noun}'s id, nor the beginning of one.")
+    found = reads.beginning_with(db, digits, table)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise NoSuchJob(f"More than one {table.noun} begins with {given!r}.")
+    (other,) = set(Table) - {table}
+    if reads.beginning_with(db, digits, other):
+        raise NoSuchJob(f"{given} is not a {table.noun} but a {other.noun}: `{COMMANDS[other]} {given}`.")
+    raise NoSuchJob(f"There is no {table.noun} {given}.")
 
 
 def me() -> str:

@@ -27,7 +27,7 @@ def list_jobs(
     """Show the newest jobs."""
     db = finding.connect()
     last = None if before is None else finding.job_id(db, before)
-    page = [_without_secrets(job) for job in reads.page(db, status=status, before=last, limit=limit)]
+    page = [without_secrets(job) for job in reads.page(db, status=status, before=last, limit=limit)]
     if as_json:
         say.document({"jobs": page, "before": page[-1]["id"] if len(page) == limit else None})
         return
@@ -66,21 +66,13 @@ def show(job: JobArgument, as_json: say.Json = False) -> None:
     for output in told["outputs"]:
         say.line()
         say.facts(_output(output))
-    if told["attempts"]:
-        say.line()
-        say.table(
-            ("STAGE", "TRY", "STARTED", "SECONDS", "ENDED BY", "WORKER"),
-            [
-                (a["stage"], a["attempt"], a["started_at"], _seconds(a), a["ended_by"], a["worker"])
-                for a in told["attempts"]
-            ],
-        )
+    tell_attempts(told["attempts"])
 
 
 def cancel(job: JobArgument, as_json: say.Json = False) -> None:
     """Take a job away from whoever has it, and end it."""
     db = finding.connect()
-    _acted(intake.cancel(finding.job_id(db, job), finding.me()), as_json=as_json)
+    acted(intake.cancel(finding.job_id(db, job), finding.me()), as_json=as_json)
 
 
 def requeue(
@@ -92,7 +84,7 @@ def requeue(
     """Run a job again that failed or was cancelled."""
     db = finding.connect(broker=True)
     found = finding.job_id(db, job)
-    _acted(intake.requeue(found, finding.me(), stage=stage, failed_only=failed_only), as_json=as_json)
+    acted(intake.requeue(found, finding.me(), stage=stage, failed_only=failed_only), as_json=as_json)
 
 
 def rerender(
@@ -105,28 +97,29 @@ def rerender(
     db = finding.connect(broker=True)
     found = finding.job_id(db, job)
     again = intake.rerender(found, finding.me(), qualities=quality or (), transcription=transcription)
-    _acted(again, as_json=as_json)
+    acted(again, as_json=as_json)
 
 
 def shown_job(db: Database, job_id: UUID) -> dict[str, Any]:
     """A job with its outputs, deliveries and attempts."""
-    return _without_secrets({**reads.one(db, job_id), "attempts": reads.attempts(db, job_id)})
+    return without_secrets({**reads.one(db, job_id), "attempts": reads.attempts(db, job_id)})
 
 
-def _without_secrets(job: dict[str, Any]) -> dict[str, Any]:
+def without_secrets(job: dict[str, Any]) -> dict[str, Any]:
+    """A row as it may be shown."""
     return {**job, "request": {**job["request"], "source": source.shown(job["request"]["source"])}}
 
 
-def _acted(job: Job, *, as_json: bool) -> None:
+def acted(job: Job, *, as_json: bool, noun: str = "job") -> None:
+    """Say what became of a job."""
     if as_json:
         say.document({"id": job.id, "status": job.status, "stage": job.stage, "run": job.run})
     else:
-        say.line(f"Job {job.id} is {job.status}{f' at {job.stage}' if not job.is_final else ''}.")
+        say.line(f"{noun.capitalize()} {job.id} is {job.status}{f' at {job.stage}' if not job.is_final else ''}.")
 
 
 def _life(job: dict[str, Any]) -> list[tuple[str, object]]:
     """What a person asks first; the rest is in --json."""
-    living = job["status"] in (Status.QUEUED, Status.PROCESSING)
     rows: list[tuple[str, object]] = [
         ("job", job["id"]),
         ("status", job["status"]),
@@ -138,10 +131,16 @@ def _life(job: dict[str, Any]) -> list[tuple[str, object]]:
         ("stages", " > ".join(job["plan"])),
         ("account", job["account_id"]),
         ("priority", job["priority"]),
-        ("created", job["created_at"]),
-        ("finished", job["finished_at"]),
+        *how_far(job),
     ]
-    if living:
+    manifests = job["context"].get("finalize", {}).get("manifest", {})
+    return rows + [("manifest", url) for url in manifests.values()]
+
+
+def how_far(job: dict[str, Any]) -> list[tuple[str, object]]:
+    """When it began and ended, who has it or what it waits for, and what went wrong."""
+    rows: list[tuple[str, object]] = [("created", job["created_at"]), ("finished", job["finished_at"])]
+    if job["status"] in (Status.QUEUED, Status.PROCESSING):
         rows += [
             (
                 "stage",
@@ -154,9 +153,7 @@ def _life(job: dict[str, Any]) -> list[tuple[str, object]]:
         ]
     if job["fail_code"]:
         rows.append(("failed", f"{job['stage']}: {job['fail_code']}: {job['fail_reason']}"))
-    rows.append(("last error", words.first_line(job["last_error"])))
-    manifests = job["context"].get("finalize", {}).get("manifest", {})
-    return rows + [("manifest", url) for url in manifests.values()]
+    return [*rows, ("last error", words.first_line(job["last_error"]))]
 
 
 def _generations(published: int, building: int) -> str | None:
@@ -179,6 +176,16 @@ def _output(output: dict[str, Any]) -> list[tuple[str, object]]:
         if delivery["status"] == "refused":
             rows.append((f"  {delivery['target']}", f"refused: {delivery['error_code']}: {delivery['error_message']}"))
     return rows
+
+
+def tell_attempts(attempts: list[dict[str, Any]]) -> None:
+    """Every execution, one a line."""
+    if attempts:
+        say.line()
+        say.table(
+            ("STAGE", "TRY", "STARTED", "SECONDS", "ENDED BY", "WORKER"),
+            [(a["stage"], a["attempt"], a["started_at"], _seconds(a), a["ended_by"], a["worker"]) for a in attempts],
+        )
 
 
 def _seconds(attempt: dict[str, Any]) -> float | None:

@@ -36,7 +36,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     listed = [[_shown(cell) for cell in row] for row in rows]
     if not out.is_terminal:
         for row in (columns, *listed):
-            line("\t".join(row))
+            sys.stdout.write("\t".join(row) + "\n")  # rich would make spaces of the tabs
         return
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:

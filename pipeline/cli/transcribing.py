@@ -1,22 +1,38 @@
-"""What is said in a file? Its words with their times, as JSON, SRT and VTT, without making a job of it."""
+"""What is said in a file? Its words with their times, as JSON, SRT and VTT, without making a job of it.
+
+Whoever does not wait for them finds the transcription again by its id.
+"""
 
 from __future__ import annotations
 
 import time
+from enum import StrEnum
 from typing import Annotated, Any
 from uuid import UUID
 
 import typer
 
 from pipeline import intake
-from pipeline.cli import finding, say
+from pipeline.cli import finding, say, words
 from pipeline.cli.failing import OF_STATUS, CommandFailed, end
 from pipeline.cli.following import LOOK_EVERY_S, Screen, Sight, Silence, screen
+from pipeline.cli.jobs import acted, how_far, tell_attempts, without_secrets
 from pipeline.cli.submit import source_of
+from pipeline.core.errors import BadRequest
 from pipeline.core.job import Job, Status
 from pipeline.store import asr, jobs, reads
 from pipeline.store.engine import Database
 from pipeline.store.jobs import Table
+from pipeline.why import why
+
+NOUN = Table.ASR_JOBS.noun
+
+
+class Act(StrEnum):
+    LIST = "list"
+    SHOW = "show"
+    CANCEL = "cancel"
+    REQUEUE = "requeue"
 
 
 def transcribe(
@@ -41,6 +57,78 @@ def transcribe(
     end(OF_STATUS[ended.status])
 
 
+def transcriptions(
+    act: Annotated[Act, typer.Argument(help="What to do.")] = Act.LIST,
+    which: Annotated[
+        str | None, typer.Argument(metavar="ID", help="A transcription's id, or the beginning of one.")
+    ] = None,
+    status: Annotated[Status | None, typer.Option(help="List only these.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many to list.")] = 20,
+    as_json: say.Json = False,
+) -> None:
+    """List the newest transcriptions that belong to no job; show one and why it is not running, end it, or run it
+    again."""
+    db = finding.connect(broker=act is Act.REQUEUE)
+    if act is Act.LIST:
+        _list(asr.newest(db, status=status, limit=limit), status, as_json=as_json)
+        return
+    if which is None:
+        raise BadRequest("TRANSCRIPTION_REQUIRED", f"Which one does {act} mean? `ironclip transcriptions` lists them.")
+    found = finding.job_id(db, which, Table.ASR_JOBS)
+    if act is Act.SHOW:
+        _show(db, found, as_json=as_json)
+    elif act is Act.CANCEL:
+        acted(intake.cancel(found, finding.me(), Table.ASR_JOBS), as_json=as_json, noun=NOUN)
+    else:
+        acted(intake.requeue_transcription(found, finding.me()), as_json=as_json, noun=NOUN)
+
+
+def _list(rows: list[dict[str, Any]], status: Status | None, *, as_json: bool) -> None:
+    seen = [_document(row) for row in rows]
+    if as_json:
+        say.document({"transcriptions": seen})
+        return
+    if not seen:
+        say.line("There are no transcriptions." if status is None else f"No transcription is {status}.")
+        return
+    say.table(
+        ("TRANSCRIPTION", "STATUS", "PROGRESS", "TRY", "CREATED", "SOURCE", "LAST ERROR"),
+        [
+            (
+                words.short(row["id"]),
+                row["status"],
+                f"{row['progress']:.0f} %",
+                f"{row['attempt_count']}/{row['max_attempts']}" if row["finished_at"] is None else None,
+                row["created_at"],
+                row["source"],
+                words.first_line(row["last_error"]) or None,
+            )
+            for row in seen
+        ],
+    )
+
+
+def _show(db: Database, asr_job: UUID, *, as_json: bool) -> None:
+    attempts = reads.attempts(db, asr_job)
+    told = {**_document(asr.one(db, asr_job)), "attempts": attempts, "why": why(db, asr_job, Table.ASR_JOBS).sentence}
+    if as_json:
+        say.document(told)
+        return
+    say.facts(
+        [
+            (NOUN, told["id"]),
+            *((name, told[name]) for name in ("status", "why", "outcome", "source", "targets", "priority", "language")),
+            *how_far(told),
+            *((target, place["url"]) for target, places in told["files"].items() for place in places),
+            *((target, f"refused: {reason}") for target, reason in told["refused"].items()),
+        ]
+    )
+    tell_attempts(attempts)
+    if told["text"]:
+        say.line()
+        say.line(told["text"])
+
+
 def _watched(db: Database, asr_job: UUID, shown: Screen) -> Job:
     """Show it until it has ended."""
     told, seen = 0, None
@@ -57,16 +145,23 @@ def _watched(db: Database, asr_job: UUID, shown: Screen) -> Job:
 
 
 def _told(db: Database, asr_job: UUID, *, as_json: bool) -> None:
-    row = asr.one(db, asr_job)
-    found: dict[str, Any] = row.pop("context").get("asr", {})
+    told = _document(asr.one(db, asr_job))
     if as_json:
-        said = row.pop("transcript") or {}
-        say.document({**row, **found, "text": said.get("text"), "language": said.get("language")})
-    elif row["status"] != Status.COMPLETED:
-        say.line(f"Transcription {asr_job} is {row['status']}.")
+        say.document(told)
+    elif told["status"] != Status.COMPLETED:
+        say.line(f"Transcription {asr_job} is {told['status']}.")
     else:
-        say.line(row["transcript"]["text"] or "Nothing is said.")
-        for place in [each for files in found["files"].values() for each in files]:
+        say.line(told["text"] or "Nothing is said.")
+        for place in [each for files in told["files"].values() for each in files]:
             say.line(place["url"], "dim")
-        for name, why in found["refused"].items():
-            say.line(f"{name}: {why}", "yellow")
+        for name, reason in told["refused"].items():
+            say.line(f"{name}: {reason}", "yellow")
+
+
+def _document(row: dict[str, Any]) -> dict[str, Any]:
+    """A transcription for programs: its row, what was found out, and its words where they were read."""
+    told = {"files": {}, "refused": {}, **without_secrets(row)}
+    request, found = told.pop("request"), told.pop("context").get("asr", {})
+    said = told.pop("transcript", None) or {}
+    told |= {name: request[name] for name in ("source", "targets")}
+    return {**told, **found, "text": said.get("text"), "language": said.get("language") or request.get("language")}

@@ -47,16 +47,17 @@ def describe(it: Stack, *, as_json: bool) -> None:
     for line in it.exports():
         say.line(f"  {line}")
     say.line()
-    if it.api_url:
-        say.facts([("Dashboard", it.api_url), ("  key", it.api_key)])
-    else:
-        say.line("FastAPI is not installed, so the API is left out: pip install 'ironclip[api]'.")
-    if it.flower_url and it.flower_login:
-        user, _, password = it.flower_login.partition(":")
-        say.facts([("Flower", it.flower_url), ("  user", user), ("  password", password), ("Logs", str(it.logs))])
-    else:
-        say.line("Flower is not installed, so it is left out: pip install 'ironclip[flower]'.")
-        say.facts([("Logs", str(it.logs))])
+    user, _, password = (it.flower_login or "").partition(":")
+    say.facts(
+        [
+            ("Dashboard", it.api_url or "left out: pip install 'ironclip[api]'"),
+            ("  key", it.api_key),
+            ("Flower", it.flower_url or "left out: pip install 'ironclip[flower]'"),
+            ("  user", user),
+            ("  password", password),
+            ("Logs", str(it.logs)),
+        ]
+    )
     say.line()
     say.line("From this folder, `ironclip submit FILE --clip 2-12 --wait` needs no settings. Ctrl-C stops everything.")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
@@ -10,16 +9,13 @@ from uuid import UUID
 
 import typer
 
+from pipeline import endpoints as registry
 from pipeline import settings
 from pipeline import webhooks as wire
 from pipeline.cli import finding, say
-from pipeline.core.alerts import ALERTS, CALLBACKS
 from pipeline.core.errors import BadRequest
-from pipeline.core.request import web_address
 from pipeline.store import endpoints
 from pipeline.store.engine import Database
-
-KNOWN = (*CALLBACKS.values(), *ALERTS)
 
 
 class Act(StrEnum):
@@ -90,9 +86,7 @@ def _no_such(given: object) -> BadRequest:
 
 
 def _list(db: Database, as_json: bool) -> None:
-    seen = endpoints.known(db)
-    for each in seen:
-        each["url"] = settings.without_secret(each["url"])
+    seen = registry.shown(db)
     if not seen and not as_json:
         say.line("No endpoint is registered.")
         return
@@ -104,16 +98,7 @@ def _list(db: Database, as_json: bool) -> None:
 
 
 def _add(db: Database, url: str | None, types: list[str], account: str | None, as_json: bool) -> None:
-    if web_address(url) is None:
-        raise BadRequest("BAD_WEBHOOK_URL", "An endpoint is an http(s) address without a password.")
-    for each in types:
-        if each not in KNOWN:
-            raise BadRequest("UNKNOWN_WEBHOOK_TYPE", f"{each[:80]!r} is none of {', '.join(KNOWN)}.")
-    if account is not None and not set(types) <= set(CALLBACKS.values()):
-        raise BadRequest("UNKNOWN_WEBHOOK_TYPE", "Alerts are for operators: an account hears of its jobs only.")
-    hears = types or (list(CALLBACKS.values()) if account is not None else [])
-    secret = secrets.token_hex(32)
-    made = endpoints.add(db, str(url), secret, hears, account)
+    made, secret = registry.add(db, url, types, account)
 
     def speak() -> None:
         say.facts([("endpoint", str(made)), ("secret", secret)])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipeline.core.job import Job, Status
+from pipeline.core.moves import Proof
 
 Data = Mapping[str, Any]
 
@@ -67,6 +68,11 @@ def _claimed(stage: str, data: Data) -> str:
     return f"{stage}: started{again}{', after a worker was lost' if data.get('recovery') else ''}"
 
 
+TAKEN = {
+    Proof.WORKER_DEAD: "taken from a worker that is gone",
+    Proof.LEASE_EXPIRED: "taken from a worker that let its lease run out",
+}
+
 EVENTS: dict[str, Callable[[str, Data], str]] = {
     "queued": lambda _stage, data: f"queued ({data.get('priority', 'normal')} priority)",
     "claimed": _claimed,
@@ -78,7 +84,7 @@ EVENTS: dict[str, Callable[[str, Data], str]] = {
     "failed": lambda s, d: f"{s}: failed, {_why(d)}",
     "aborted:shutdown": lambda s, _d: f"{s}: given back, its worker is stopping",
     "worker_lost": lambda s, d: f"{s}: its process died ({first_line(d.get('evidence'))})",
-    "requeued:stale": lambda s, d: f"{s}: taken from a silent worker ({d.get('details', {}).get('reason', 'expired')})",
+    "requeued:stale": lambda s, d: f"{s}: {TAKEN[d['details']['reason']]}",
     "stalled": lambda s, d: f"{s}: stalled, {first_line(d.get('reason'))}",
     "cancelled": lambda _stage, data: f"cancelled by {data.get('by')}",
     "requeued:manual": lambda _s, d: f"requeued by {d.get('by')} at {d.get('stage')}",

@@ -185,6 +185,18 @@ class NoSuchWorker(IronclipError):
     code = "NO_SUCH_WORKER"
 
 
+class NoSuchEndpoint(IronclipError):
+    """There is no webhook endpoint with that id."""
+
+    code = "NO_SUCH_ENDPOINT"
+
+
+class NoSuchDelivery(IronclipError):
+    """There is no delivery of a webhook with that id."""
+
+    code = "NO_SUCH_DELIVERY"
+
+
 # -- sources ---------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,8 @@ next to nothing. Three rules:
   fetched for encoders that are far behind.
 - A limited stage is full when its running and its published jobs together are as many as may run at once.
 
-Beside that, a job for each slot of a GPU worker that has nothing to do may go to it.
+Beside that, a job for each slot of a GPU worker that has nothing to do may go to it. Transcriptions that belong to no
+job have a window of their own, so that no backlog of jobs keeps them from running, and count where asr is limited.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Sight:
     running: Mapping[Stage, int] = field(default_factory=dict)
     waiting: frozenset[Stage] = frozenset()  # has a backlog: due and not published
     broker_is_away: bool = False  # its breaker is not closed
+    alone_published: int = 0  # transcriptions that belong to no job, and are not claimed yet
+    alone_running: int = 0
     idle_gpu: int = 0  # slots of GPU workers with nothing to do and nothing on the way to them
 
     def slots(self, queue: str) -> int:
@@ -64,6 +67,11 @@ class Sight:
         return sum(
             self.published.get(stage, 0) for stage in QUEUE_OF if QUEUE_OF[stage] == queue and _is_after(stage, after)
         )
+
+    def under_way(self, stage: Stage) -> int:
+        """All that run a stage, or are on their way to it."""
+        alone = self.alone_published + self.alone_running if stage is Stage.ASR else 0
+        return self.running.get(stage, 0) + self.published.get(stage, 0) + alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +95,14 @@ def rooms(sight: Sight, shape: Shape) -> Rooms:
     stages = {}
     for stage, queue in QUEUE_OF.items():
         room = 0 if _is_held_back(stage, sight, windows) else queues[queue] + (sight.idle_gpu if stage in ON_GPU else 0)
-        may_run = capacity(stage, sight, shape)
-        if may_run is not None:
-            room = min(room, max(0, may_run - sight.running.get(stage, 0) - sight.published.get(stage, 0)))
-        stages[stage] = room
+        stages[stage] = _limited(stage, room, sight, shape)
     return Rooms(queues | {MEDIA: queues[MEDIA] + sight.idle_gpu}, stages)
+
+
+def rooms_alone(sight: Sight, shape: Shape) -> Rooms:
+    """How many more transcriptions that belong to no job may be published now."""
+    room = max(0, window(MEDIA, sight, shape) - sight.alone_published)
+    return Rooms({MEDIA: room}, {Stage.ASR: _limited(Stage.ASR, room, sight, shape)})
 
 
 def goes_directly(stage: Stage, sight: Sight, shape: Shape) -> bool:
@@ -130,6 +141,11 @@ def limits(said: str) -> dict[Stage, int]:
             raise ValueError(f"must be like clip=5,asr=2, with stages of {', '.join(Stage)}")
         found[Stage(name)] = int(number)
     return found
+
+
+def _limited(stage: Stage, room: int, sight: Sight, shape: Shape) -> int:
+    may_run = capacity(stage, sight, shape)
+    return room if may_run is None else min(room, max(0, may_run - sight.under_way(stage)))
 
 
 def _is_held_back(stage: Stage, sight: Sight, windows: Mapping[str, int]) -> bool:

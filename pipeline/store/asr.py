@@ -13,15 +13,17 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from pipeline.core.errors import NoSuchJob
 from pipeline.core.job import Job
 from pipeline.core.routing import MEDIA
+from pipeline.store import due, reads
 from pipeline.store.engine import Database, dumps
+from pipeline.store.jobs import Table, no_such
 from pipeline.store.rows import job_of, listed
 
-ALONE = "j.job_id IS NULL"
+ALONE = Table.ASR_JOBS.own
 ON_THE_WAY = f"{ALONE} AND j.status = 'queued' AND j.published_at IS NOT NULL"
-WAITING = f"{ALONE} AND j.status = 'queued' AND j.published_at IS NULL"
+WAITING = f"{ALONE} AND {due.WAITING}"
+DUE = f"coalesce({due.DUE_AT}, '-infinity') <= clock_timestamp()"
 
 # -- a row is born ---------------------------------------------------------------------------------------------------
 
@@ -78,13 +80,18 @@ def transcribed(db: Database, asr_job: UUID, fence: UUID, transcript: Mapping[st
 TAKE = text(f"""
     WITH due AS (
         SELECT j.id FROM asr_jobs j
-         WHERE {WAITING} AND (CAST(:only AS uuid) IS NULL OR j.id = :only)
-           AND coalesce(greatest(j.next_earliest_run_at, j.skip_until), '-infinity') <= clock_timestamp()
+         WHERE {WAITING} AND {DUE} AND (CAST(:only AS uuid) IS NULL OR j.id = :only)
          ORDER BY j.recovery DESC, array_position(ARRAY['high', 'normal', 'low'], j.priority), j.created_at
-         LIMIT greatest(0, :window - (SELECT count(*) FROM asr_jobs j WHERE {ON_THE_WAY}))
+         LIMIT least(:room, greatest(0, :window - (SELECT count(*) FROM asr_jobs j WHERE {ON_THE_WAY})))
            FOR UPDATE SKIP LOCKED)
     UPDATE asr_jobs j SET published_at = clock_timestamp() FROM due WHERE j.id = due.id
     RETURNING {listed("j")}""")
+
+OLDER = text(f"""
+    SELECT 1 FROM asr_jobs j
+     WHERE {WAITING} AND {DUE} AND j.created_at < coalesce((
+           SELECT min(j.created_at) FROM jobs j WHERE {due.WAITING} AND {DUE} AND j.stage = 'asr'), 'infinity')
+     LIMIT 1""")
 
 UNPUBLISH = text("UPDATE asr_jobs SET published_at = NULL WHERE id = ANY (:ids) AND status = 'queued'")
 
@@ -100,9 +107,18 @@ LOST_ALL = text(f"""
      WHERE {ON_THE_WAY} AND j.published_at < CAST(:before AS timestamptz) RETURNING j.id""")
 
 
-def take_due(db: Database, window: int, only: UUID | None = None) -> list[Job]:
-    """Those that get a message now, marked as published, until so many are on their way; or only that one."""
-    return [job_of(row._mapping) for row in db.run(TAKE, window=window, only=only)]
+def take_due(db: Database, window: int, room: int | None = None, only: UUID | None = None) -> list[Job]:
+    """Those that get a message now, marked as published, until so many are on their way; or only that one.
+
+    With a `room`, no more of them than that, whoever was claimed since it was counted.
+    """
+    most = window if room is None else room
+    return [job_of(row._mapping) for row in db.run(TAKE, window=window, room=most, only=only)]
+
+
+def is_older(db: Database) -> bool:
+    """Whether one of them is due, and older than every job that waits for asr."""
+    return bool(db.run(OLDER))
 
 
 def unpublish(db: Database, ids: Iterable[UUID]) -> None:
@@ -122,15 +138,22 @@ def unpublish_all(db: Database, before: datetime) -> list[UUID]:
 
 # -- what people see -------------------------------------------------------------------------------------------------
 
-SHOWN = text("""
-    SELECT id, status, outcome, progress, attempt_count, max_attempts, waiting_on, skip_until, published_at, fail_code,
-           fail_reason, last_error, created_at, finished_at, context, transcript
-      FROM asr_jobs j WHERE j.id = :id AND j.job_id IS NULL""")
+ONE = text(f"SELECT {reads.SHOWN}, j.transcript FROM asr_jobs j WHERE j.id = :id AND {ALONE}")
+
+NEWEST = text(f"""
+    SELECT {reads.SHOWN} FROM asr_jobs j
+     WHERE {ALONE} AND (CAST(:status AS text) IS NULL OR j.status = :status)
+     ORDER BY j.created_at DESC, j.id DESC LIMIT :limit""")
 
 
 def one(db: Database, asr_job: UUID) -> dict[str, Any]:
     """A transcription that stands alone."""
-    rows = db.run(SHOWN, id=asr_job)
+    rows = db.run(ONE, id=asr_job)
     if not rows:
-        raise NoSuchJob(f"There is no transcription {asr_job}.")
+        raise no_such(asr_job, Table.ASR_JOBS)
     return dict(rows[0]._mapping)
+
+
+def newest(db: Database, *, status: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
+    """The newest of them, without their words."""
+    return [dict(row._mapping) for row in db.run(NEWEST, status=status, limit=limit)]

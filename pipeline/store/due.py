@@ -48,6 +48,11 @@ SIGHT = text(f"""
     UNION ALL
     SELECT 'running', j.stage, count(*)::int, 1 FROM jobs j WHERE j.status = 'processing' GROUP BY j.stage
     UNION ALL
+    SELECT 'alone_published', 'asr', count(*)::int, 1 FROM asr_jobs j WHERE {ON_THE_WAY} AND {Table.ASR_JOBS.own}
+    UNION ALL
+    SELECT 'alone_running', 'asr', count(*)::int, 1 FROM asr_jobs j
+     WHERE j.status = 'processing' AND {Table.ASR_JOBS.own}
+    UNION ALL
     SELECT 'gpu', 'gpu', {IDLE_GPU}::int, 1
     UNION ALL
     SELECT 'broker', b.state, 1, 1 FROM circuit_breakers b WHERE b.service = 'broker' AND b.state <> 'closed'
@@ -78,6 +83,8 @@ def sight(conn: Door, silence: Silence, besides: UUID | None = None) -> Sight:
         published=counted["published"],
         running=counted["running"],
         waiting=frozenset(counted["waiting"]),
+        alone_published=counted["alone_published"][Stage.ASR],
+        alone_running=counted["alone_running"][Stage.ASR],
         idle_gpu=idle_gpu,
         broker_is_away=broker_is_away,
     )
@@ -206,7 +213,7 @@ class Marker:
 
 
 # Whose messages markers speak about: jobs, and transcriptions that belong to none.
-MARKED = {"jobs": ON_THE_WAY, "asr_jobs": f"j.job_id IS NULL AND {ON_THE_WAY}"}
+MARKED = {"jobs": ON_THE_WAY, "asr_jobs": f"{Table.ASR_JOBS.own} AND {ON_THE_WAY}"}
 
 
 def _uncovered(table: str, which: str) -> str:

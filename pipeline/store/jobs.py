@@ -36,6 +36,16 @@ class Table(StrEnum):
     JOBS = "jobs"
     ASR_JOBS = "asr_jobs"
 
+    @property
+    def own(self) -> str:
+        """Which of its rows move by themselves: a transcription that belongs to a job moves with that."""
+        return "true" if self is Table.JOBS else "j.job_id IS NULL"
+
+    @property
+    def noun(self) -> str:
+        """What people call such a row."""
+        return "job" if self is Table.JOBS else "transcription"
+
 
 # -- the one door ----------------------------------------------------------------------------------------------------
 
@@ -163,9 +173,9 @@ def select(table: Table, condition: str) -> TextClause:
 
 def read(db: Database, job_id: UUID, table: Table = Table.JOBS) -> tuple[Job, datetime]:
     """The job and Postgres's time at which it was so."""
-    rows = db.run(select(table, "j.id = :id"), id=job_id)
+    rows = db.run(select(table, f"j.id = :id AND {table.own}"), id=job_id)
     if not rows:
-        raise _no_such(job_id)
+        raise no_such(job_id, table)
     return job_of(rows[0]._mapping), rows[0].now
 
 
@@ -174,12 +184,12 @@ def read_many(db: Database, ids: Iterable[UUID]) -> list[Job]:
     wanted = list(ids)
     found = [job_of(row._mapping) for row in db.run(select(Table.JOBS, "j.id = ANY (:ids)"), ids=wanted)]
     for missing in set(wanted) - {job.id for job in found}:
-        raise _no_such(missing)
+        raise no_such(missing)
     return found
 
 
-def _no_such(job_id: UUID) -> NoSuchJob:
-    return NoSuchJob(f"There is no job {job_id}.")
+def no_such(job_id: UUID, table: Table = Table.JOBS) -> NoSuchJob:
+    return NoSuchJob(f"There is no {table.noun} {job_id}.")
 
 
 # -- a row is born ---------------------------------------------------------------------------------------------------

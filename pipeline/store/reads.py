@@ -7,9 +7,9 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from pipeline.core.errors import NoSuchJob
 from pipeline.store import outputs
 from pipeline.store.engine import Database
+from pipeline.store.jobs import Table, no_such
 
 # Without the fence and the request's hash: neither is anybody's business.
 SHOWN = """
@@ -47,14 +47,17 @@ ATTEMPTS = text("""
 
 COUNTS = text("SELECT status, stage, count(*) AS n FROM jobs GROUP BY status, stage")
 
-BY_PREFIX = text("SELECT id FROM jobs WHERE id::text LIKE :prefix || '%' ORDER BY created_at DESC LIMIT 2")
+BEGINNING = {
+    table: text(f"SELECT j.id FROM {table} j WHERE j.id BETWEEN :first AND :last AND {table.own} LIMIT 2")
+    for table in Table
+}
 
 
 def one(db: Database, job: UUID) -> dict[str, Any]:
     """A job with its outputs and where they were delivered."""
     rows = db.run(ONE, id=job)
     if not rows:
-        raise NoSuchJob(f"There is no job {job}.")
+        raise no_such(job)
     shown = dict(rows[0]._mapping)
     shown["outputs"] = _outputs(db, job, shown["building"])
     return shown
@@ -64,7 +67,7 @@ def newest_outputs(db: Database, job: UUID) -> list[dict[str, Any]]:
     """The published outputs of a job and where they lie: while it is rerendered, those of the old generation."""
     rows = db.run(PUBLISHED, id=job)
     if not rows:
-        raise NoSuchJob(f"There is no job {job}.")
+        raise no_such(job)
     return _outputs(db, job, rows[0].generation)
 
 
@@ -120,9 +123,7 @@ def counts(db: Database) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in db.run(COUNTS)]
 
 
-def by_prefix(db: Database, prefix: str) -> UUID:
-    """The one job whose id begins like that."""
-    found = db.run(BY_PREFIX, prefix=prefix.lower())
-    if len(found) != 1:
-        raise NoSuchJob(f"{'More than one job begins' if found else 'There is no job that begins'} with {prefix!r}.")
-    return UUID(str(found[0].id))
+def beginning_with(db: Database, digits: str, table: Table = Table.JOBS) -> list[UUID]:
+    """The ids that begin with these hexadecimal digits; two of them, if they are many."""
+    first, last = (UUID(digits.ljust(32, filler)) for filler in "0f")
+    return [row.id for row in db.run(BEGINNING[table], first=first, last=last)]

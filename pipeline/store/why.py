@@ -6,19 +6,20 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 
-from pipeline.core.errors import NoSuchJob
 from pipeline.core.job import Outcome, Stage, Status
 from pipeline.core.window import Sight, Silence
 from pipeline.store import due
 from pipeline.store.engine import Database
+from pipeline.store.jobs import Table, no_such
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """A job, and as much of its surroundings as can keep it from running."""
+    """A job (or transcription), and as much of its surroundings as can keep it from running."""
 
+    table: Table = Table.JOBS
     now: datetime
     status: Status
     stage: Stage
@@ -58,8 +59,8 @@ class Facts:
     # its way to a worker
     due_since: datetime | None = None  # when it came to wait; None: it does not
     published_at: datetime | None = None
-    ahead: int = 0  # jobs of its queue that come first
-    published: int = 0  # jobs of its queue with a message on its way, itself too
+    ahead: int = 0  # that come first: before it is published, of its own table; after that, of both
+    published: int = 0  # messages on their way in its queue, its own too
     sweep_began_at: datetime | None = None
     sweep_ended_at: datetime | None = None
     sweep_published: int = 0
@@ -78,15 +79,22 @@ DUE_SINCE = """greatest(j.updated_at, j.next_earliest_run_at, j.skip_until, CASE
 
 # A worker lives while it was heard from within `offline`. Who holds a lease is a worker's id; tests and people may
 # write other words there, and those are nobody's. What comes first is what the broker
-# got first; before that, what is more urgent or older (sweep is also fair between accounts).
-FACTS = text(f"""
+# got first; before that, what is more urgent or older (sweep is also fair between accounts). Jobs and transcriptions
+# share queues and slots.
+EVERYTHING = " UNION ALL ".join(
+    f"SELECT j.id, j.status, j.stage, j.published_at, j.locked_by FROM {table} j WHERE {table.own}" for table in Table
+)
+
+
+def _facts(table: Table) -> TextClause:
+    return text(f"""
     WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now),
     r AS MATERIALIZED (SELECT * FROM unnest(CAST(:stages AS text[]), CAST(:queues AS text[])) AS r (stage, queue)),
     job AS MATERIALIZED (
         SELECT j.*, {DUE_SINCE} AS due_since, CASE j.queue WHEN 'gpu' THEN 'gpu' ELSE r.queue END AS its_queue,
                (SELECT array_agg(o.stage) FROM r o WHERE o.queue = r.queue) AS neighbours,
                array_position(ARRAY['high', 'normal', 'low'], j.priority) AS rank
-          FROM jobs j JOIN r ON r.stage = j.stage WHERE j.id = :id),
+          FROM {table} j JOIN r ON r.stage = j.stage WHERE j.id = :id AND {table.own}),
     living AS MATERIALIZED (
         SELECT w.id::text AS id, w.status, w.slots, job.its_queue = ANY (w.queues) AS serves
           FROM job, t, workers w
@@ -97,18 +105,18 @@ FACTS = text(f"""
                count(*) FILTER (WHERE serves AND status = 'disabled') AS workers_disabled,
                count(*) FILTER (WHERE NOT serves AND status <> 'disabled') AS workers_elsewhere,
                coalesce(sum(slots) FILTER (WHERE serves AND status <> 'disabled'), 0)::int AS slots,
-               (SELECT count(*) FROM jobs h WHERE h.status = 'processing' AND h.locked_by IN (
+               (SELECT count(*) FROM ({EVERYTHING}) h WHERE h.status = 'processing' AND h.locked_by IN (
                     SELECT id FROM living WHERE serves AND status <> 'disabled')) AS busy
           FROM living),
     line AS (
         SELECT count(*) AS published,
                count(*) FILTER (WHERE (q.published_at, q.id) < (job.published_at, job.id)) AS ahead
-          FROM job, jobs q
+          FROM job, ({EVERYTHING}) q
          WHERE job.status = 'queued' AND q.status = 'queued' AND q.published_at IS NOT NULL
            AND q.stage = ANY (job.neighbours)),
     backlog AS (
         SELECT count(*) AS ahead
-          FROM job, t, jobs q
+          FROM job, t, (SELECT * FROM {table} j WHERE {table.own}) q
          WHERE job.status = 'queued' AND job.published_at IS NULL
            AND q.status = 'queued' AND q.published_at IS NULL AND q.stage = ANY (job.neighbours)
            AND (NOT q.recovery, array_position(ARRAY['high', 'normal', 'low'], q.priority), q.created_at, q.id)
@@ -139,17 +147,19 @@ FACTS = text(f"""
       LEFT JOIN upkeep_runs sweep ON sweep.name = 'sweep'
       LEFT JOIN upkeep_runs reap ON reap.name = 'reap'""")
 
-_NAMES = [each.name for each in fields(Facts) if each.name != "sight"]
+
+FACTS = {table: _facts(table) for table in Table}
+_NAMES = [each.name for each in fields(Facts) if each.name not in ("table", "sight")]
 
 
-def facts(db: Database, job_id: UUID, silence: Silence) -> Facts:
+def facts(db: Database, job_id: UUID, silence: Silence, table: Table = Table.JOBS) -> Facts:
     """All that bears on the job now."""
-    rows = db.run(FACTS, id=job_id, offline=silence.offline, **due.routes())
+    rows = db.run(FACTS[table], id=job_id, offline=silence.offline, **due.routes())
     if not rows:
-        raise NoSuchJob(f"There is no job {job_id}.")
+        raise no_such(job_id, table)
     row = {name: rows[0]._mapping[name] for name in _NAMES}
     row["sight"] = due.sight(db, silence) if row["due_since"] else Sight()
     row["status"], row["stage"] = Status(row["status"]), Stage(row["stage"])
     row["outcome"] = None if row["outcome"] is None else Outcome(row["outcome"])
     row["worker_stopped"] = bool(row["worker_stopped"])
-    return Facts(**row)
+    return Facts(table=table, **row)

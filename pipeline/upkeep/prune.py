@@ -21,7 +21,7 @@ from pipeline.stages.services import of_target
 from pipeline.store import breakers
 from pipeline.store import prune as rows
 from pipeline.store.engine import Database, database
-from pipeline.upkeep import leftovers
+from pipeline.upkeep import leftovers, uploads
 from pipeline.upkeep.alone import alone
 
 logger = log.get("prune")
@@ -35,6 +35,7 @@ class Pruned:
     """What was cleared away."""
 
     scratch: int = 0  # jobs on this machine
+    uploads: int = 0  # sources that came over HTTP, on this machine
     tidied: int = 0  # jobs at their targets ...
     removed: int = 0  # ... and the files of them
     expired: int = 0  # jobs whose files were kept long enough
@@ -45,9 +46,9 @@ class Pruned:
 
 def prune() -> Pruned:
     """Clear away what nobody needs: on this machine, at targets and in the database."""
-    cleared = leftovers.clear(database(), settings.current())
+    here = {each: each.clear(database(), settings.current()) for each in (leftovers, uploads)}
     done = alone("prune", _prune, Pruned())
-    done.scratch = cleared
+    done.scratch, done.uploads = here.values()
     if done != Pruned():
         logger.info("pruned", extra=vars(done))
     return done

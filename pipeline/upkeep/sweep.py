@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 from pipeline import breakers, crashpoints, dispatch, log, settings, transcriptions
 from pipeline.core import window
 from pipeline.core.errors import BrokerUnavailable
-from pipeline.core.job import Job
+from pipeline.core.job import Job, Stage
 from pipeline.core.routing import MEDIA, ON_GPU, QUEUE_OF
 from pipeline.core.window import Rooms, Sight
 from pipeline.crashpoints import At
@@ -68,12 +68,17 @@ def _sweep(db: Database) -> Swept:
     if lost:
         logger.warning("messages lost", extra={"jobs": len(lost)})
         sight = _look(db, now)
+    published = transcriptions.publish_older(db, sight, now)
+    if published:
+        sight = _look(db, now)
     rooms = window.rooms(sight, now.shape())
     taken = _to_gpu(db, due.take_due(db, rooms, now.sweep_batch, timedelta(seconds=now.ageing_sec)), sight.idle_gpu)
     for queue, marker in markers.items():
         if queue in missed or (sight.slots(queue) and _wants_marker(marker, sight, rooms, taken, now)):
             _mark(db, queue)
-    published = _publish(db, taken) + transcriptions.publish(db, sight, now)
+    published += _publish(db, taken)
+    asr_taken = any(job.stage is Stage.ASR for job in taken)
+    published += transcriptions.publish(db, _look(db, now) if asr_taken else sight, now)
     if published and sight.broker_is_away:
         breakers.broker_is_back(db)
     return Swept(published, len(lost))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from uuid import uuid4
 
@@ -9,9 +10,9 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from pipeline.api.access import ROUTES
+from pipeline.api.access import ROUTES, Access
 from pipeline.store.keys import Role
-from tests.api.conftest import Api
+from tests.api.conftest import ROOT, Api
 
 ROLES: list[Role | None] = [*Role, None]
 
@@ -21,6 +22,8 @@ VALUES = {
     "{worker_id}": str(uuid4()),
     "{key}": "nobody",
     "{service}": "nonsense",
+    "{endpoint_id}": str(uuid4()),
+    "{delivery_id}": str(uuid4()),
     "{name}": "clip1-source",
     "{grant}": "1.nobody",
     "{path:path}": "g1/a.mp4",
@@ -30,6 +33,7 @@ BODIES: dict[str, Any] = {
     "POST /api/keys": {"role": "client"},
     "POST /api/credits": {"account": "nobody", "amount": 0, "reference": "none"},
     "POST /api/jobs": {},
+    "POST /api/webhooks/endpoints": {"url": "nowhere"},
 }
 KEPT_OUT = {(401, "NOT_AUTHENTICATED"), (403, "FORBIDDEN")}
 
@@ -94,3 +98,15 @@ def test_the_documents_of_the_api_name_every_route_but_the_aliases(api: Api) -> 
     documented = {f"{method.upper()} {path}" for path, methods in told.items() for method in methods}
     known = {route.replace("{path:path}", "{path}") for route in ROUTES if "pose-generator" not in route}
     assert documented == known
+
+
+def test_the_page_on_http_says_who_may_use_each_route() -> None:
+    page = (ROOT / "docs" / "reference" / "http.md").read_text()
+    told = dict(re.findall(r"^\| `([A-Z]+ /\S*)` \| ([\w, ]+) \|", page, re.MULTILINE))
+
+    def words(access: Access) -> str:
+        if access.is_public:
+            return "everybody"
+        return "every key" if access.roles == set(Role) else ", ".join(role for role in Role if role in access.roles)
+
+    assert told == {route.replace(":path", ""): words(access) for route, access in ROUTES.items()}

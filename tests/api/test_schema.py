@@ -29,7 +29,7 @@ def test_nothing_that_is_sent_gets_a_500_or_an_answer_outside_of_the_schema(
         *("--header", f"Authorization: Bearer {api.key('admin')}"),
         *("--checks", ",".join(CHECKS)),
         *("--phases", "examples,coverage,fuzzing"),
-        *("--max-examples", str(EXAMPLES), "--workers", "2"),
+        *("--max-examples", str(EXAMPLES), "--workers", "1"),  # 3.11: two threads that parse break each other
         *("--exclude-path-regex", "events$"),  # these answers never end
         *("--generation-database", "none", "--seed", "1", "--no-color", "--request-timeout", "30"),
     ]

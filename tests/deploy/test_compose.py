@@ -102,6 +102,20 @@ def test_only_flower_and_the_api_are_reachable_and_only_from_this_machine() -> N
     assert ports == {"flower": ["127.0.0.1:5555:5555"], "api": ["127.0.0.1:8000:8000"]}
 
 
+def test_a_prometheus_in_the_network_finds_every_worker_where_the_docs_say() -> None:
+    worker = SERVICES["worker"]
+    shown = re.search(r"```yaml\n(.*?)```", (ROOT / "docs/how-to/metrics.md").read_text(), re.DOTALL)
+    assert shown is not None
+    workers, fleet = yaml.safe_load(shown.group(1))["scrape_configs"]
+    (found,) = workers["dns_sd_configs"]
+
+    assert found["names"] == ["worker"]
+    assert str(found["port"]) == worker["environment"]["METRICS_PORT"]
+    assert worker["expose"] == [worker["environment"]["METRICS_PORT"]]
+    assert worker["environment"]["METRICS_ADDRESS"] == "0.0.0.0"
+    assert fleet["static_configs"] == [{"targets": ["api:8000"]}]
+
+
 @pytest.fixture
 def secrets(tmp_path: Path) -> Path:
     folder = tmp_path / "secrets"

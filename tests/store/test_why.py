@@ -17,6 +17,7 @@ from pipeline.settings import Settings, env_names
 from pipeline.store import outputs, workers
 from pipeline.store import why as store
 from pipeline.store.engine import Database
+from pipeline.store.jobs import Table
 from pipeline.store.why import Facts
 from pipeline.why import Code, Reason, because, why
 from tests.store.world import (
@@ -265,7 +266,7 @@ CASES: list[tuple[Facts, Code, str]] = [
         replace(SWEPT, ahead=1, sight=Sight(workers={"media": {8: 1}}, running={Stage.CLIP: 5})),
         Code.LIMITED,
         (
-            "5 jobs run clip or are on their way to it, and 5 may at once (STAGE_LIMITS, FLEET_LIMITS); it comes after"
+            "5 run clip or are on their way to it, and 5 may at once (STAGE_LIMITS, FLEET_LIMITS); it comes after"
             " 1 job by priority and age."
         ),
     ),
@@ -277,12 +278,12 @@ CASES: list[tuple[Facts, Code, str]] = [
     (
         replace(SENT, ahead=6, published=7, busy=4),
         Code.IN_QUEUE,
-        "It is number 7 in queue media, behind 6 jobs, with 4 of 4 live slots busy.",
+        "It is number 7 in queue media, behind 6 others, with 4 of 4 live slots busy.",
     ),
     (
         replace(SENT, published_at=NOW - s(70), busy=4),
         Code.IN_QUEUE,
-        "It is number 1 in queue media, behind 0 jobs, with 4 of 4 live slots busy.",
+        "It is number 1 in queue media, behind 0 others, with 4 of 4 live slots busy.",
     ),
     (
         replace(SENT, published_at=NOW - s(70), busy=1),
@@ -364,9 +365,9 @@ def swept(db: Database, ago: float = 1, published: int = 0) -> None:
     )
 
 
-def make_due_for(db: Database, job: Job, seconds: float) -> None:
+def make_due_for(db: Database, job: Job, seconds: float, table: Table = Table.JOBS) -> None:
     db.run(
-        text("UPDATE jobs SET updated_at = clock_timestamp() - CAST(:ago AS interval) WHERE id = :id"),
+        text(f"UPDATE {table} SET updated_at = clock_timestamp() - CAST(:ago AS interval) WHERE id = :id"),
         id=job.id,
         ago=s(seconds),
     )

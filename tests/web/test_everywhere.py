@@ -53,7 +53,7 @@ def test_every_page_fits_a_phone(visit: Visit, stack: Stack, dark: bool) -> None
     expect(visitor.row(job)).to_be_visible()
 
     wide = {"jobs": visitor.sticks_out()}
-    for page in (f"job/{job}", "workers", "breakers", "recovery", "ledger"):
+    for page in (f"job/{job}", "workers", "breakers", "recovery", "webhooks", "ledger", "keys", "audit"):
         visitor.go(page)
         expect(visitor.page.locator("h1")).to_be_visible()
         expect(visitor.page.locator("[aria-busy]")).to_have_count(0)

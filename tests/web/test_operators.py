@@ -109,7 +109,7 @@ def test_a_client_sees_its_own_jobs_and_ledger_and_nothing_of_the_operators(
 
     expect(visitor.row(mine)).to_be_visible()
     assert page.locator("#jobs .row").count() == 2
-    assert page.get_by_role("navigation").get_by_role("link").all_inner_texts() == ["Jobs", "Ledger"]
+    assert page.get_by_role("navigation").get_by_role("link").all_inner_texts() == ["Jobs", "Webhooks", "Ledger"]
     visitor.go(f"job/{mine}")
     expect(page.get_by_role("button", name="Rerender")).to_be_visible()
     visitor.go(f"job/{failed}")

@@ -18,6 +18,9 @@ const PATHS = {
   worker: "M4 5h16v5H4zm0 9h16v5H4zM8 7.5v.01M8 16.5v.01",
   breaker: "M13 3 6 13h5l-1 8 7-10h-5l1-8Z",
   recovery: "M20 11a8 8 0 1 0-2.3 6.3M20 5v6h-6",
+  key: "M8.5 19a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9Zm3.2-7.7L20 3m-3.5 3.5 3 3",
+  audit: "M7 3h7l4 4v14H7zM14 3v4h4M10 12h5m-5 4h5",
+  webhook: "M4 12h5m0 0 2.5-6 3 12L17 12h3",
   ledger: "M6 4h12v17l-3-2-3 2-3-2-3 2V4Zm3 5h6m-6 4h6",
 };
 

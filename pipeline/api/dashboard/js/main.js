@@ -1,17 +1,20 @@
 // Which page is shown? The address after # says it; whoever is not logged in sees the login.
 
 import { get, whenSessionEnds } from "./api.js";
+import { auditPage } from "./audit.js";
 import { breakersPage } from "./breakers.js";
 import { complain } from "./dialog.js";
 import { h, put } from "./dom.js";
 import { icon } from "./icons.js";
 import { homePage } from "./home.js";
 import { jobPage } from "./job.js";
+import { keysPage } from "./keys.js";
 import { ledgerPage } from "./ledger.js";
 import * as live from "./live.js";
 import { loginPage } from "./login.js";
 import { recoveryPage } from "./recovery.js";
 import { isAdmin, isStaff, leave, logOut, resume, who } from "./session.js";
+import { webhooksPage } from "./webhooks.js";
 import { workersPage } from "./workers.js";
 
 const app = document.getElementById("app");
@@ -24,7 +27,10 @@ const PAGES = [
   { name: "workers", label: "Workers", sign: "worker", make: workersPage, allowed: isStaff },
   { name: "breakers", label: "Breakers", sign: "breaker", make: breakersPage, allowed: isStaff },
   { name: "recovery", label: "Recovery", sign: "recovery", make: recoveryPage, allowed: isAdmin },
+  { name: "webhooks", label: "Webhooks", sign: "webhook", make: webhooksPage, allowed: anybody },
   { name: "ledger", label: "Ledger", sign: "ledger", make: ledgerPage, allowed: anybody },
+  { name: "keys", label: "Keys", sign: "key", make: keysPage, allowed: isAdmin },
+  { name: "audit", label: "Audit", sign: "audit", make: auditPage, allowed: isAdmin },
 ];
 
 const LIVE = {
@@ -112,6 +118,7 @@ function turn() {
     else link.removeAttribute("aria-current");
   }
   document.title = `${page.label ?? "Job"} · Ironclip`;
+  document.querySelector('.nav-link[aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "center" });
   open = page.make(...rest);
   put(main, open.element);
   scrollTo(0, 0);

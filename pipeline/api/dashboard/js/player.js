@@ -6,6 +6,7 @@ import { span } from "./time.js";
 import { bytes, many } from "./words.js";
 
 const PLAYABLE = ["burnin", "video"];
+const HLS = "application/vnd.apple.mpegurl";
 
 export function outputsPart() {
   const stage = h("div", { class: "player" });
@@ -34,10 +35,20 @@ export function outputsPart() {
       showPlayer();
     } }, clip)) : null);
     const film = chosen && fileOf(ofClip(chosen, "video") ?? ofClip(chosen, "burnin"), ".mp4");
-    const told = film ? `${film.key} ${ofClip(chosen, "captions") ? "with words" : ""}` : "";
+    const playlists = film ? [] : outputs.filter((output) => output.kind === "master").map((output) => ({ clip: output.clip, file: fileOf(output, ".m3u8") })).filter(({ file }) => file);
+    const told = film ? `${film.key} ${ofClip(chosen, "captions") ? "with words" : ""}` : playlists.map(({ file }) => file.key).join();
     if (told === shown) return; // a fresh link to the same file must not stop what is being played
     shown = told;
-    put(stage, film ? video(chosen, film) : null);
+    put(stage, film ? video(chosen, film) : playlists.length ? onlyHls(playlists) : null);
+  }
+
+  // Safari and new Chromiums play a playlist by themselves; others need a library that we do not bring.
+  function onlyHls(playlists) {
+    const can = document.createElement("video").canPlayType(HLS) !== "";
+    return playlists.map(({ clip, file }) => h("div", { class: "only-hls" },
+      can ? h("video", { controls: true, preload: "metadata", playsinline: true, src: file.link, "aria-label": `Clip ${clip}` }) : null,
+      h("p", {}, can ? `“${clip}” was made as HLS only:` : `“${clip}” was made as HLS only, which this browser cannot play by itself. Open its master playlist in a player that can, such as VLC or Safari: `,
+        " ", h("a", { class: "file-link", href: new URL(file.link, location.href).href, type: HLS }, icon("out", 15), "master playlist"), ".")));
   }
 
   function video(clip, film) {

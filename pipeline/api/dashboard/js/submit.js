@@ -1,7 +1,7 @@
 // How is a job submitted by hand? A source by its address, or a file from here, and the pieces that are wanted.
 
 import { post } from "./api.js";
-import { say, show } from "./dialog.js";
+import { field, say, show } from "./dialog.js";
 import { h, put } from "./dom.js";
 import { isStaff } from "./session.js";
 import { shortId } from "./words.js";
@@ -74,7 +74,3 @@ export function submitDialog(onDone) {
 }
 
 const seconds = (name, value) => (name !== "name" && /^\d+(\.\d+)?$/.test(value) ? Number(value) : value);
-
-function field(id, label, input) {
-  return h("div", { class: "field" }, h("label", { for: id }, label), input);
-}

@@ -34,6 +34,22 @@ export function listPage({ title, about, load, show, head = null }) {
   };
 }
 
+// Where one is in a list that comes in pages: from the newest to older ones and back.
+export function paging() {
+  const seen = [null];
+  const go = (label, move, able, again) => h("button", { class: "button small", disabled: !able, onclick: () => {
+    move();
+    again();
+    scrollTo(0, 0);
+  } }, label);
+  return {
+    at: () => seen.at(-1),
+    restart: () => seen.splice(1),
+    buttons: (next, again) => (next || seen.length > 1 ? h("div", { class: "paging" },
+      go("Newer", () => seen.pop(), seen.length > 1, again), go("Older", () => seen.push(next), next, again)) : null),
+  };
+}
+
 export const empty = (sign, title, text) => h("div", { class: "card empty" }, sign, h("h2", {}, title), h("p", {}, text));
 
 export function table(headings, rows, label) {

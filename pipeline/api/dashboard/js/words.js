@@ -55,7 +55,7 @@ const ENDED = {
   failed: ["failed for good", "bad"],
   "aborted:shutdown": ["given back: its worker was stopping", "calm"],
   worker_lost: ["its process died", "bad"],
-  "requeued:stale": ["taken from a silent worker", "warn"],
+  "requeued:stale": ["taken from a lost worker", "warn"],
   stalled: ["made no progress and was stopped", "warn"],
   cancelled: ["cancelled", "calm"],
 };
@@ -77,7 +77,7 @@ const EVENTS = {
   failed: (s, d) => `${s} failed, ${reason(d)}`,
   "aborted:shutdown": (s) => `${s} given back: its worker is stopping`,
   worker_lost: (s, d) => `${s}: its process died (${firstLine(d.evidence)})`,
-  "requeued:stale": (s, d) => `${s} taken from a silent worker (${d.details?.reason ?? "expired"})`,
+  "requeued:stale": (s, d) => `${s} taken from a worker that ${d.details?.reason === "worker_dead" ? "is gone" : "let its lease run out"}`,
   stalled: (s, d) => `${s} stalled, ${firstLine(d.reason)}`,
   cancelled: (s, d) => `cancelled by ${d.by}`,
   "requeued:manual": (s, d) => `requeued by ${d.by} at ${d.stage}`,
