@@ -78,7 +78,7 @@ TEST = text("""
            'at', clock_timestamp()), e.url, 1, clock_timestamp() + CAST(:lease AS interval),
            clock_timestamp() + CAST(:lease AS interval)
       FROM webhook_endpoints e WHERE e.id = :endpoint AND e.disabled_at IS NULL
-    RETURNING id, url, type, payload, attempt_count, account_id,
+    RETURNING id, url, type, payload, attempt_count, claimed_until, account_id,
               (SELECT e.secret FROM webhook_endpoints e WHERE e.id = :endpoint) AS secret,
               extract(epoch FROM clock_timestamp())::bigint AS at""")
 

@@ -1,8 +1,8 @@
 """Who is to be told, what was to be told, and how did that go?
 
 `relaying` turns the outbox into deliveries in one transaction: all of it or nothing, and one relay at a time in the
-whole fleet. A sender claims deliveries for a short while; whoever dies with one leaves it to the next. The attempt's
-number is its fence: a sender that comes back late changes nothing.
+whole fleet. A sender claims deliveries for a short while; whoever dies with one leaves it to the next. The end of its
+claim is its fence: a sender that comes back after another one, or after a replay, changes nothing.
 """
 
 from __future__ import annotations
@@ -171,6 +171,7 @@ class Claimed:
     type: str
     payload: Mapping[str, Any]
     attempt: int
+    claimed_until: datetime
     secret: str | None  # of its endpoint
     account: str | None
     at: int
@@ -203,7 +204,7 @@ CLAIM = text("""
        SET attempt_count = d.attempt_count + 1, claimed_until = clock_timestamp() + CAST(:lease AS interval),
            next_attempt_at = clock_timestamp() + CAST(:lease AS interval)
       FROM free WHERE d.id = free.id
-    RETURNING d.id, d.url, d.type, d.payload, d.attempt_count, d.account_id,
+    RETURNING d.id, d.url, d.type, d.payload, d.attempt_count, d.claimed_until, d.account_id,
               (SELECT e.secret FROM webhook_endpoints e WHERE e.id = d.endpoint_id) AS secret,
               extract(epoch FROM clock_timestamp())::bigint AS at""")
 
@@ -211,14 +212,14 @@ DELIVERED = text("""
     UPDATE webhook_deliveries
        SET status = 'delivered', delivered_at = clock_timestamp(), last_status = :status, last_error = NULL,
            claimed_until = NULL
-     WHERE id = :id AND attempt_count = :attempt AND status = 'pending' RETURNING 1""")
+     WHERE id = :id AND claimed_until = :claimed_until AND status = 'pending' RETURNING 1""")
 
 NOT_DELIVERED = text("""
     UPDATE webhook_deliveries
        SET status = CASE WHEN CAST(:again AS interval) IS NULL THEN 'failed' ELSE 'pending' END,
            next_attempt_at = clock_timestamp() + coalesce(CAST(:again AS interval), interval '0'),
            last_status = :status, last_error = :error, claimed_until = NULL
-     WHERE id = :id AND attempt_count = :attempt AND status = 'pending' RETURNING 1""")
+     WHERE id = :id AND claimed_until = :claimed_until AND status = 'pending' RETURNING 1""")
 
 
 def claim(db: Database, limit: int, *, each: int, lease: timedelta) -> list[Claimed]:
@@ -233,6 +234,7 @@ def claimed_of(row: Any) -> Claimed:
         type=row.type,
         payload=row.payload,
         attempt=row.attempt_count,
+        claimed_until=row.claimed_until,
         secret=row.secret,
         account=row.account_id,
         at=row.at,
@@ -241,10 +243,10 @@ def claimed_of(row: Any) -> Claimed:
 
 def delivered(db: Database, sent: Claimed, status: int) -> bool:
     """It has arrived; False: somebody else has tried since."""
-    return bool(db.run(DELIVERED, id=sent.id, attempt=sent.attempt, status=status))
+    return bool(db.run(DELIVERED, id=sent.id, claimed_until=sent.claimed_until, status=status))
 
 
 def not_delivered(db: Database, sent: Claimed, error: str, status: int | None, again: timedelta | None) -> bool:
     """It has not arrived, and is tried again after a while; None: never again."""
     told = {"error": error[:500], "status": status, "again": again}
-    return bool(db.run(NOT_DELIVERED, id=sent.id, attempt=sent.attempt, **told))
+    return bool(db.run(NOT_DELIVERED, id=sent.id, claimed_until=sent.claimed_until, **told))

@@ -143,6 +143,21 @@ def test_a_sender_that_dies_leaves_its_delivery_to_the_next(db: Database, film: 
     assert deliveries.delivered(db, dead, 200) is False  # it wakes up too late to say anything
 
 
+def test_a_sender_that_wakes_up_after_a_replay_says_nothing_of_the_new_try(
+    db: Database, film: Path, endpoint: Make
+) -> None:
+    complete(db, ask(film, callback_url=endpoint().url))
+    alerts.relay(db)
+    (ghost,) = deliveries.claim(db, 10, each=4, lease=timedelta(seconds=0))
+    assert endpoints.replay(db, delivery=ghost.id) == [ghost.id]
+    (heir,) = deliveries.claim(db, 10, each=4, lease=timedelta(minutes=1))
+
+    assert heir.attempt == ghost.attempt
+    assert deliveries.not_delivered(db, ghost, "no answer", None, None) is False
+    assert deliveries.delivered(db, ghost, 200) is False
+    assert deliveries.delivered(db, heir, 200) is True
+
+
 def test_a_relay_that_dies_in_the_middle_has_told_nothing_and_lost_nothing(
     db: Database, film: Path, endpoint: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
