@@ -1,6 +1,6 @@
 # What can be done here. Each target sets up what it needs; the second time that takes no time.
 
-PARALLEL ?= -n 4 --dist loadfile --no-loadscope-reorder # most tests wait for others more than they compute
+PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder # most tests wait for others more than they compute
 
 .PHONY: demo up test test-long lint format bench setup lock clean
 

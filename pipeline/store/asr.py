@@ -98,8 +98,7 @@ UNPUBLISH = text("UPDATE asr_jobs SET published_at = NULL WHERE id = ANY (:ids) 
 # As with jobs: a marker that came back has overtaken these messages.
 LOST = text(f"""
     UPDATE asr_jobs j SET published_at = NULL FROM queue_markers m
-     WHERE {ON_THE_WAY} AND m.queue = :queue AND m.seen_at < clock_timestamp() - CAST(:grace AS interval)
-       AND j.published_at < m.covered_until - CAST(:grace AS interval)
+     WHERE {ON_THE_WAY} AND m.queue = :queue AND j.published_at < {due.SETTLED} - CAST(:grace AS interval)
     RETURNING j.id""")
 
 LOST_ALL = text(f"""

@@ -210,25 +210,29 @@ class Marker:
     unanswered: int
     sent_s: float  # since the last one was sent
     is_needed: bool  # something was published that the last one which came back says nothing about
+    is_useful: bool  # the same, also of what is just being sent
 
 
 # Whose messages markers speak about: jobs, and transcriptions that belong to none.
 MARKED = {"jobs": ON_THE_WAY, "asr_jobs": f"{Table.ASR_JOBS.own} AND {ON_THE_WAY}"}
 
 
-def _uncovered(table: str, which: str) -> str:
-    return f"""EXISTS (
+def _uncovered(and_settled: str = "") -> str:
+    return " OR ".join(
+        f"""EXISTS (
                SELECT 1 FROM {table} j
-                WHERE {which} AND j.stage = ANY (q.stages)
-                  AND j.published_at < clock_timestamp() - CAST(:grace AS interval)
+                WHERE {which} AND j.stage = ANY (q.stages) {and_settled}
                   AND j.published_at >= coalesce(m.covered_until - CAST(:grace AS interval), '-infinity'))"""
+        for table, which in MARKED.items()
+    )
 
 
 # Settled: published so long ago that its message is in the queue, or was. Only that can be covered by a marker.
 MARKERS = text(f"""
     SELECT q.queue, coalesce(m.sent - m.seen, 0)::int AS unanswered,
            coalesce(extract(epoch FROM clock_timestamp() - m.sent_at)::float, 'infinity') AS sent_s,
-           ({" OR ".join(_uncovered(table, which) for table, which in MARKED.items())}) AS is_needed
+           ({_uncovered("AND j.published_at < clock_timestamp() - CAST(:grace AS interval)")}) AS is_needed,
+           ({_uncovered()}) AS is_useful
       FROM (SELECT r.queue, array_agg(r.stage) AS stages
               FROM unnest(CAST(:stages AS text[]), CAST(:queues AS text[])) AS r (stage, queue) GROUP BY r.queue) q
       LEFT JOIN queue_markers m ON m.queue = q.queue""")
@@ -238,21 +242,31 @@ SEND = text("""
     ON CONFLICT (queue) DO UPDATE SET sent = m.sent + 1, sent_at = clock_timestamp()
     RETURNING sent, sent_at""")
 
-# A marker that was overtaken by a newer one says nothing new.
+# A marker that was overtaken by a newer one says nothing new. One is held until whoever got a message before it had
+# time to claim, and remembered when the next one is held: however quickly they follow each other, it counts.
 SEEN = text("""
-    UPDATE queue_markers SET seen = :number, seen_at = clock_timestamp(), covered_until = CAST(:sent_at AS timestamptz)
-     WHERE queue = :queue AND seen < :number AND sent >= :number""")
+    WITH t AS MATERIALIZED (
+        SELECT clock_timestamp() AS now, clock_timestamp() - CAST(:grace AS interval) AS ripe)
+    UPDATE queue_markers m
+       SET seen = :number, seen_at = t.now, covered_until = CAST(:sent_at AS timestamptz),
+           settled_until = CASE WHEN m.held_at < t.ripe THEN m.held_until ELSE m.settled_until END,
+           held_until = CASE WHEN m.held_at >= t.ripe THEN m.held_until ELSE CAST(:sent_at AS timestamptz) END,
+           held_at = CASE WHEN m.held_at >= t.ripe THEN m.held_at ELSE t.now END
+      FROM t WHERE m.queue = :queue AND m.seen < :number AND m.sent >= :number""")
+
+# Whatever was in the queue before then has been delivered, and whoever got it had time to claim.
+SETTLED = """greatest(m.settled_until,
+           CASE WHEN m.held_at < clock_timestamp() - CAST(:grace AS interval) THEN m.held_until END,
+           CASE WHEN m.seen_at < clock_timestamp() - CAST(:grace AS interval) THEN m.covered_until END)"""
 
 # Not sent after all, or lost with the whole queue: nobody waits for them.
 FORGET = text("UPDATE queue_markers SET seen = sent WHERE queue = :queue")
 
-# The marker came back, so whatever was in the queue before it has been delivered; whoever got it had time to claim.
 LOST = text(f"""
     WITH lost AS (
         SELECT j.id FROM unnest(CAST(:stages AS text[]), CAST(:queues AS text[])) AS r (stage, queue)
-          JOIN queue_markers m ON m.queue = r.queue AND m.seen_at < clock_timestamp() - CAST(:grace AS interval)
-          JOIN jobs j ON j.stage = r.stage AND {ON_THE_WAY}
-                     AND j.published_at < m.covered_until - CAST(:grace AS interval)
+          JOIN queue_markers m ON m.queue = r.queue
+          JOIN jobs j ON j.stage = r.stage AND {ON_THE_WAY} AND j.published_at < {SETTLED} - CAST(:grace AS interval)
            FOR UPDATE OF j SKIP LOCKED)
     UPDATE jobs SET published_at = NULL FROM lost WHERE jobs.id = lost.id RETURNING jobs.id""")
 
@@ -269,7 +283,7 @@ NOW = text("SELECT clock_timestamp() AS now")
 def markers(db: Database, grace: timedelta) -> dict[str, Marker]:
     """How the markers of every queue stand."""
     rows = db.run(MARKERS, grace=grace, **routes())
-    return {row.queue: Marker(row.queue, row.unanswered, row.sent_s, row.is_needed) for row in rows}
+    return {row.queue: Marker(**row._mapping) for row in rows}
 
 
 def next_marker(db: Database, queue: str) -> tuple[int, datetime]:
@@ -278,9 +292,9 @@ def next_marker(db: Database, queue: str) -> tuple[int, datetime]:
     return row.sent, row.sent_at
 
 
-def marker_seen(db: Database, queue: str, number: int, sent_at: str) -> None:
+def marker_seen(db: Database, queue: str, number: int, sent_at: str, grace: timedelta) -> None:
     """A worker got this marker: whatever was sent to its queue before has been delivered."""
-    db.run(SEEN, queue=queue, number=number, sent_at=sent_at)
+    db.run(SEEN, queue=queue, number=number, sent_at=sent_at, grace=grace)
 
 
 def forget_markers(db: Database, queue: str) -> None:

@@ -46,7 +46,7 @@ def sweep() -> Swept:
 def marker_came_back(queue: str, number: int, sent_at: str, worker: UUID) -> Swept:
     """A worker got a marker: note it, and fill the queue again before it runs dry."""
     db = database()
-    due.marker_seen(db, queue, number, sent_at)
+    due.marker_seen(db, queue, number, sent_at, _grace(settings.current()))
     workers.consumed(db, worker)
     with due.in_turn(db) as mine:
         return _sweep(db) if mine else Swept()
@@ -58,13 +58,18 @@ def _sweep(db: Database) -> Swept:
     markers = due.markers(db, _grace(now))
     lost = [*due.unpublish_lost(db, _grace(now)), *asr.unpublish_lost(db, _grace(now))]
     gpu.take_back(db, now.silence().fresh)
-    missed = [queue for queue, marker in markers.items() if sight.slots(queue) and _is_missed(marker, now)]
-    for queue in missed:
+    missed: set[str] = set()
+    for queue, marker in markers.items():
+        if not sight.slots(queue) or not _is_late(marker, now):
+            continue
         asked_at = due.now(db)
         if dispatch.is_empty(queue):  # the broker lost the marker, and with it all that was sent before
+            missed.add(queue)
             due.forget_markers(db, queue)
             lost += due.unpublish_all(db, queue, asked_at - _grace(now))
             lost += asr.unpublish_all(db, asked_at - _grace(now)) if queue == MEDIA else []
+        elif _is_missed(marker, now):
+            missed.add(queue)
     if lost:
         logger.warning("messages lost", extra={"jobs": len(lost)})
         sight = _look(db, now)
@@ -99,9 +104,14 @@ def _grace(now: Settings) -> timedelta:
     return timedelta(seconds=now.marker_grace_sec)
 
 
+def _is_late(marker: Marker, now: Settings) -> bool:
+    """Whether it is time to ask the broker for it."""
+    return marker.unanswered > 0 and marker.sent_s > now.republish_sec
+
+
 def _is_missed(marker: Marker, now: Settings) -> bool:
-    """Whether it should have come back: each further one is waited for twice as long, so that none pile up."""
-    return marker.unanswered > 0 and marker.sent_s > now.republish_sec * 2 ** min(marker.unanswered - 1, 10)
+    """Whether another one is sent: each is waited for twice as long as the one before, so that none pile up."""
+    return marker.sent_s > now.republish_sec * (1 << min(marker.unanswered - 1, 10))
 
 
 def _wants_marker(marker: Marker, sight: Sight, rooms: Rooms, taken: Sequence[Job], now: Settings) -> bool:
@@ -110,8 +120,9 @@ def _wants_marker(marker: Marker, sight: Sight, rooms: Rooms, taken: Sequence[Jo
         return False
     here = Counter(QUEUE_OF[job.stage] for job in taken)[marker.queue]
     is_full = here > 0 and (here == rooms.queues[marker.queue] or len(taken) == now.sweep_batch)
-    # Whoever waits for another queue may do so because of this one.
-    was_full = bool(sight.waiting) and rooms.queues[marker.queue] == 0
+    # Whoever waits for another queue may do so because of this one. If the last marker came back after all that is on
+    # its way was sent, another one would come back at once and prove nothing: then time tells whether that was lost.
+    was_full = bool(sight.waiting) and rooms.queues[marker.queue] == 0 and marker.is_useful
     return marker.is_needed or is_full or was_full
 
 

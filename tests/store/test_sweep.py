@@ -40,6 +40,9 @@ SETTINGS = {
 SECOND = timedelta(seconds=1)
 
 
+MOMENTS = ("sent_at", "seen_at", "covered_until", "held_at", "held_until", "settled_until")
+
+
 class Broker:
     """Queues that keep their order, and can be away or forget everything."""
 
@@ -73,7 +76,7 @@ class Broker:
 
     def wait(self, span: timedelta) -> None:
         """Make this much time go by for all that was sent: in rows, in what is known of markers, and in the markers."""
-        columns = {"jobs": ["published_at"], "queue_markers": ["sent_at", "seen_at", "covered_until"]}
+        columns = {"jobs": ["published_at"], "queue_markers": [*MOMENTS]}
         for table, moments in columns.items():
             moved = ", ".join(f"{name} = {name} - CAST(:span AS interval)" for name in moments)
             self.db.run(text(f"UPDATE {table} SET {moved} WHERE {moments[0]} IS NOT NULL"), span=span)
@@ -88,7 +91,7 @@ class Broker:
             message = self.queues[queue].popleft()
             if isinstance(message[0], UUID):
                 return message
-            due.marker_seen(self.db, queue, message[0], message[1].isoformat())
+            due.marker_seen(self.db, queue, message[0], message[1].isoformat(), SECOND)
         return None
 
     def work(self, queue: str = IO) -> bool:
@@ -383,13 +386,72 @@ def test_a_lost_marker_in_a_queue_that_is_never_empty_is_missed_too(db: Database
     assert sorted(message for message in broker.jobs_waiting() if message[1] is Stage.RESOLVE) == sorted(lost)
 
 
+def test_a_broker_that_forgets_again_and_again_is_found_out_as_soon_each_time(db: Database, broker: Broker) -> None:
+    serve(db, IO, MEDIA)
+    many(db, 2)
+    sweep(db)
+    broker.wait(2 * SECOND)
+    sweep(db)
+    lost = broker.jobs_waiting()
+    for _ in range(3):  # each time the marker is missed among others, and the next one is lost too
+        broker.flush()
+        broker.start(enqueue(db, published=True))
+        broker.wait(30 * SECOND)
+        sweep(db)
+    broker.flush()
+
+    broker.wait(4 * SECOND)
+    sweep(db)
+
+    assert set(lost) <= set(broker.jobs_waiting())
+
+
+def test_markers_that_come_back_at_once_neither_chase_each_other_nor_hide_what_was_lost(
+    db: Database, broker: Broker
+) -> None:
+    serve(db, IO, MEDIA)
+    many(db, 40)
+    sweep(db)
+    while broker.markers() and broker.deliver():  # no marker is on its way
+        pass
+    lost = broker.jobs_waiting()
+    assert lost
+    broker.flush()
+    broker.wait(2 * SECOND)
+
+    for _ in range(20):  # the queue is empty: each marker comes back at once, and sweep follows
+        sweep(db)
+        assert broker.deliver() is None
+    assert value(db, "SELECT sent FROM queue_markers WHERE queue = 'io'") <= 3
+    broker.wait(2 * SECOND)
+    sweep(db)
+
+    assert set(lost) <= set(broker.jobs_waiting())
+
+
+def test_a_message_that_vanished_from_a_busy_queue_is_found_out(db: Database, broker: Broker) -> None:
+    serve(db, IO, MEDIA)
+    vanished = enqueue(db, published=True)
+    broker.wait(2 * SECOND)
+
+    for _ in range(8):  # markers come back much more often than one has time to settle
+        number, sent_at = due.next_marker(db, IO)
+        due.marker_seen(db, IO, number, sent_at.isoformat(), SECOND)
+        broker.wait(SECOND * 0.4)
+        lost = due.unpublish_lost(db, SECOND)
+        if lost:
+            break
+
+    assert lost == [vanished.id]
+
+
 def test_an_old_marker_says_nothing_new(db: Database, broker: Broker) -> None:
     first, second = due.next_marker(db, IO), due.next_marker(db, IO)
-    due.marker_seen(db, IO, second[0], second[1].isoformat())
+    due.marker_seen(db, IO, second[0], second[1].isoformat(), SECOND)
     before = rows(db, "SELECT * FROM queue_markers")
 
-    due.marker_seen(db, IO, first[0], first[1].isoformat())
-    due.marker_seen(db, IO, 99, second[1].isoformat())
+    due.marker_seen(db, IO, first[0], first[1].isoformat(), SECOND)
+    due.marker_seen(db, IO, 99, second[1].isoformat(), SECOND)
 
     assert rows(db, "SELECT * FROM queue_markers") == before
 

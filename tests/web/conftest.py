@@ -41,23 +41,28 @@ TOLD = {
 }
 
 
-# No longer than its file: Playwright keeps an event loop running in this thread, and other tests want their own.
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+@pytest.fixture(scope="session")
+def chromium() -> Path:
     if not CHROMIUM.exists():
         missing = f"there is no {CHROMIUM}; scripts/test-packages installs it"
         if os.environ.get("CI"):
             pytest.fail(missing)
         pytest.skip(missing)
+    return CHROMIUM
+
+
+# No longer than its file: Playwright keeps an event loop running in this thread, and other tests want their own.
+@pytest.fixture(scope="module")
+def browser(chromium: Path) -> Iterator[Browser]:
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
+        browser = driver.chromium.launch(executable_path=str(chromium), args=ARGS)
         yield browser
         browser.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def stack(
-    browser: Browser, tmp_path_factory: pytest.TempPathFactory, make_database: Callable[..., str]
+    chromium: Path, tmp_path_factory: pytest.TempPathFactory, make_database: Callable[..., str]
 ) -> Iterator[Stack]:
     """API, worker and beat on a Redis and a database of their own. They are shared: look at your own jobs only."""
     home = tmp_path_factory.mktemp("web")
