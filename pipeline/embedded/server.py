@@ -52,6 +52,7 @@ class Server(ABC):
         self.identity: Identity | None = None
         self._note = home / f"{self.name}.json"
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_unknown = False  # nobody was told the port yet
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             told = json.loads(self._note.read_text())
             self.port = int(told["port"])
@@ -80,6 +81,7 @@ class Server(ABC):
             self.stop()
         self.identity = None
         self.port = free_port(self.port)
+        self._is_unknown = True
 
     def start(self) -> None:
         """Start it on its port and return when it answers."""
@@ -97,8 +99,11 @@ class Server(ABC):
             if not self.is_running and spent > RETRY_PATIENCE_S:
                 raise self.failure("ended while it started")
             if not self.is_running:
+                if self._is_unknown and not _is_free(self.port):  # somebody took it since we looked
+                    self.port = free_port()
                 self._begin()
             time.sleep(processes.POLL_S)
+        self._is_unknown = False
 
     def _answers(self) -> bool:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pipeline import embedded
 from pipeline.core.errors import ToolMissing
 from pipeline.embedded import HomeInUse, Services
 from pipeline.embedded import redis as redis_module
+from pipeline.embedded import server as server_module
 from pipeline.embedded.server import ServiceFailed
 from pipeline.processes import Identity, wait_until
 
@@ -263,6 +265,21 @@ def test_without_any_redis_one_sentence_says_what_to_do(monkeypatch: pytest.Monk
 
     with pytest.raises(ToolMissing, match=r"No redis-server or valkey-server of 6\.2 or newer was found: install one"):
         redis_module.program()
+
+
+def test_a_port_that_somebody_takes_before_the_server_does_is_left_to_him(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        looked = iter([True])  # it was free when we looked
+        is_free = server_module._is_free
+        monkeypatch.setattr(server_module, "_is_free", lambda p: next(looked, False) if p == port else is_free(p))
+        monkeypatch.setattr(server_module.random, "sample", lambda *_: [port, *range(20_000, 20_200)])
+
+        with embedded.services(home) as services:
+            assert ask(services, "SELECT 1") == 1
+            assert port not in (services.postgres.port, services.redis.port)
 
 
 def test_without_the_wheel_of_postgres_one_sentence_says_what_to_do(home: Path, monkeypatch) -> None:
