@@ -60,11 +60,11 @@ def browser(chromium: Path) -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stack(
     chromium: Path, tmp_path_factory: pytest.TempPathFactory, make_database: Callable[..., str]
 ) -> Iterator[Stack]:
-    """API, worker and beat on a Redis and a database of their own. They are shared: look at your own jobs only."""
+    """API, worker and beat on a Redis and a database of the file's own. Its tests share them: look at your own jobs."""
     home = tmp_path_factory.mktemp("web")
     system = System(home / "home", make_database(), **TOLD)
     api = Api(system.env, home, Database(system.env["DATABASE_URL"]))
