@@ -9,7 +9,7 @@ no other target its files. A master playlist comes after its streams, and only w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ from pipeline.stages.services import of_target
 PLAYLIST = ".m3u8"
 
 
-def deliver_outputs(ctx: Context, outputs: Iterable[Output]) -> dict[str, int]:
+def deliver_outputs(ctx: Context, outputs: Sequence[Output]) -> dict[str, int]:
     """Bring each output that has files to each target of the job; how many each target got."""
     settled = ctx.settled()
     ready = [o for o in outputs if o.files and not o.is_out and o.id not in settled]
-    round_ = _Round(ctx)
+    round_ = _Round(ctx, [o for o in outputs if o.kind == RENDITION])
     counts = dict.fromkeys(ctx.request.targets, 0)
     for n, output in enumerate(ready):
         pairs = published(ctx, output)
@@ -42,11 +42,10 @@ def deliver_outputs(ctx: Context, outputs: Iterable[Output]) -> dict[str, int]:
 class _Round:
     """One walk over outputs and targets: what was said before, and what goes wrong on the way."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, streams: Sequence[Output]) -> None:
         self._ctx = ctx
         self._answers = {(d["output_id"], d["target"]): d for d in ctx.deliveries()}
         self._down: dict[str, IronclipError] = {}  # for further outputs too
-        streams = [o for o in ctx.outputs() if o.kind == RENDITION]
         self._lacking = {(o.clip, t) for o in streams for t in ctx.request.targets if self._has_refused(o, t)}
         self._later: set[tuple[str, str]] = set()
         self.troubles: list[IronclipError] = []

@@ -269,6 +269,15 @@ def test_a_backlog_is_never_published_again_however_long_it_waits(db: Database, 
     assert broker.markers() < 12
 
 
+def send_with_a_marker(db: Database, broker: Broker, jobs: int) -> None:
+    """So many jobs are on their way, and a marker behind them."""
+    serve(db, IO, MEDIA)
+    many(db, jobs)
+    sweep(db)
+    broker.wait(2 * SECOND)
+    sweep(db)
+
+
 def test_a_message_that_vanished_is_sent_again_when_a_marker_has_overtaken_it(db: Database, broker: Broker) -> None:
     serve(db, IO, MEDIA)
     many(db, 3)
@@ -291,11 +300,7 @@ def test_a_message_that_vanished_is_sent_again_when_a_marker_has_overtaken_it(db
 
 
 def test_a_delivered_message_has_time_to_be_claimed(db: Database, broker: Broker) -> None:
-    serve(db, IO, MEDIA)
-    many(db, 1)
-    sweep(db)
-    broker.wait(2 * SECOND)
-    sweep(db)
+    send_with_a_marker(db, broker, 1)
     held = broker.deliver()
     assert held is not None
     assert broker.deliver() is None  # the marker behind it
@@ -323,11 +328,7 @@ def test_the_next_link_of_a_chain_counts_as_a_message_and_can_be_lost_like_one(d
 
 
 def test_a_link_that_is_just_being_published_is_not_lost(db: Database, broker: Broker) -> None:
-    serve(db, IO, MEDIA)
-    many(db, 1)
-    sweep(db)
-    broker.wait(2 * SECOND)
-    sweep(db)
+    send_with_a_marker(db, broker, 1)
     late = advance(db, running(db, plan=(Stage.RESOLVE, Stage.UPLOAD)))  # written down, and not sent yet
     while broker.deliver():  # the marker overtakes it
         pass
@@ -365,11 +366,7 @@ def test_a_broker_that_forgot_everything_gets_everything_again_once(
 
 
 def test_a_lost_marker_in_a_queue_that_is_never_empty_is_missed_too(db: Database, broker: Broker) -> None:
-    serve(db, IO, MEDIA)
-    many(db, 2)
-    sweep(db)
-    broker.wait(2 * SECOND)
-    sweep(db)
+    send_with_a_marker(db, broker, 2)
     lost = broker.jobs_waiting()
     broker.flush()
     newcomer = enqueue(db, published=True)
@@ -387,11 +384,7 @@ def test_a_lost_marker_in_a_queue_that_is_never_empty_is_missed_too(db: Database
 
 
 def test_a_broker_that_forgets_again_and_again_is_found_out_as_soon_each_time(db: Database, broker: Broker) -> None:
-    serve(db, IO, MEDIA)
-    many(db, 2)
-    sweep(db)
-    broker.wait(2 * SECOND)
-    sweep(db)
+    send_with_a_marker(db, broker, 2)
     lost = broker.jobs_waiting()
     for _ in range(3):  # each time the marker is missed among others, and the next one is lost too
         broker.flush()
