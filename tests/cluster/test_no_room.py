@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from pipeline.core.job import Status
 from pipeline.core.routing import GPU, QUEUES, WORK
 from pipeline.store import workers
 from tests.cluster.system import System, wait_for
+from tests.needs import mounted
 
 MIB = 1024**2
 
@@ -22,11 +22,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 24 MiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("no small disk can be mounted here: that needs root")
-    yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    with mounted(disk, "size=24m"):
+        yield disk
 
 
 def paused(system: System) -> str | None:

@@ -23,6 +23,7 @@ from pipeline import delivery
 from pipeline.core.errors import TargetError
 from tests.delivery.servers import KEY, READER_KEY, READER_SECRET, SECRET, Sshd, Weed
 from tests.delivery.wire import Wire
+from tests.needs import mounted
 
 NOBODY = 65534
 SHARED = "ironclip-tests"
@@ -224,22 +225,6 @@ def not_as_root(place: Path) -> Iterator[None]:
         os.seteuid(0)
         for folder, mode in zip(closed, modes, strict=True):
             folder.chmod(mode)
-
-
-@contextmanager
-def mounted(place: Path, options: str) -> Iterator[None]:
-    """A small file system of its own, or a skipped test where we may not mount one."""
-    command = ["mount", "-t", "tmpfs", "-o", options, "ironclip-test", str(place)]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if answer.returncode != 0:
-        pytest.skip(f"may not mount a small disk here: {answer.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 PLACES: dict[str, Callable[[pytest.FixtureRequest, Path], Place]] = {

@@ -28,18 +28,13 @@ from typing import Any
 
 import pytest
 
+from tests.needs import missing
+
 KEY, SECRET = "ironclip-test", "s3cret-of-the-tests"
 READER_KEY, READER_SECRET = "ironclip-reader", "s3cret-of-the-reader"
 NOBODY = 65534
 READY_S = 60.0
 PORTS = ("master.port", "volume.port", "filer.port", "s3.port")
-
-
-def missing(what: str) -> None:
-    """Skip for want of a program; fail where that is not allowed."""
-    if os.environ.get("CI"):
-        pytest.fail(what)
-    pytest.skip(what)
 
 
 @dataclass(frozen=True)

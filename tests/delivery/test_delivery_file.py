@@ -19,7 +19,8 @@ from pipeline.core.errors import (
 from pipeline.delivery import deliver
 from pipeline.delivery.file import FileTarget
 from pipeline.delivery.target import translated
-from tests.delivery.places import Sample, mounted
+from tests.delivery.places import Sample
+from tests.needs import mounted
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ Without a chromium these tests are skipped, with the reason; with CI set they fa
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from pipeline.media.sample import SPEECH
 from pipeline.store.engine import Database
 from tests.api.conftest import Api
 from tests.cluster.system import System
+from tests.needs import missing
 from tests.web.visitor import Stack, Visitor
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -44,10 +44,7 @@ TOLD = {
 @pytest.fixture(scope="session")
 def chromium() -> Path:
     if not CHROMIUM.exists():
-        missing = f"there is no {CHROMIUM}; scripts/test-packages installs it"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
+        missing(f"there is no {CHROMIUM}; scripts/test-packages installs it")
     return CHROMIUM
 
 
